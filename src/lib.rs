@@ -1,0 +1,22 @@
+//! feedmill keeps feed subscriptions alive in one SQLite file. This crate is private to its two programs: the public
+//! interface is `schema.sql`.
+//!
+//! The floors, top to bottom; a module may use what stands below it, never above:
+//!
+//! * `cli`: one file a command; prints, decides nothing.
+//! * `worker`: the loop claim → perform on the pool → apply; the only holder of the worker's connection.
+//! * `task`: the plain data that goes to a pool thread and comes back.
+//! * `store`: all SQL.
+//! * `fetch`: the network: one hop, the chain over it, the address guard, bodies.
+//! * `feed`: bytes → feed.
+//! * `push`: WebSub as data.
+//! * `rules`: pure decisions.
+//! * `clock`, `error`.
+
+pub mod clock;
+pub mod error;
+#[cfg(feature = "worker")]
+pub mod feed;
+#[cfg(feature = "worker")]
+pub mod fetch;
+pub mod rules;

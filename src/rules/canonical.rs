@@ -1,0 +1,1 @@
+//! One feed, one URL (coming).
