@@ -20,3 +20,4 @@ pub mod feed;
 #[cfg(feature = "worker")]
 pub mod fetch;
 pub mod rules;
+pub mod store;

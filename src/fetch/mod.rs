@@ -60,8 +60,14 @@ pub enum End {
     /// 200 with a body, still encoded as it came: [`Document::decode`] is the costly part and is left to the caller.
     Document(Document),
     /// 304 to validators that this very URL issued.
-    NotModified { headers: Freshness, validators: Validators },
-    Failed { failure: Failure, headers: Freshness },
+    NotModified {
+        headers: Freshness,
+        validators: Validators,
+    },
+    Failed {
+        failure: Failure,
+        headers: Freshness,
+    },
 }
 
 /// A final response.

@@ -1,0 +1,7 @@
+//! All SQL. Each file wraps one part of `schema.sql`; transactions are begun by the caller, and always IMMEDIATE: a read that
+//! is upgraded to a write fails at once under load (measured).
+//!
+//! Never touches the network and starts no thread. Called by `worker`, by the commands and, for `open` and `subscriptions`
+//! alone, by the callback program.
+
+pub mod open;
