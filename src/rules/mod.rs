@@ -5,4 +5,8 @@
 pub mod canonical;
 pub mod failure;
 #[cfg(feature = "worker")]
+pub mod identity;
+#[cfg(feature = "worker")]
 pub mod moved;
+#[cfg(feature = "worker")]
+pub mod schedule;

@@ -4,4 +4,14 @@
 //! Never touches the network and starts no thread. Called by `worker`, by the commands and, for `open` and `subscriptions`
 //! alone, by the callback program.
 
+#[cfg(feature = "worker")]
+pub mod entries;
+#[cfg(feature = "worker")]
+pub mod feeds;
+#[cfg(feature = "worker")]
+pub mod jobs;
+#[cfg(feature = "worker")]
+pub mod log;
 pub mod open;
+#[cfg(feature = "worker")]
+pub mod settings;
