@@ -39,6 +39,13 @@ pub struct Canonical {
     pub doubtful: bool,
 }
 
+impl Canonical {
+    /// The given spelling, read but not folded: what `trace` asks for.
+    pub fn given(&self) -> &Url {
+        self.alternatives.first().unwrap_or(&self.url)
+    }
+}
+
 /// Why a given URL cannot be a feed's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
@@ -141,10 +148,7 @@ fn read(given: &str) -> Result<(Url, bool), Refusal> {
         Some(_) if url.as_str().len() > MAX_URL_BYTES => Err(too_long()),
         // `host:80` names http by its port, `host:443` https.
         Some(_) if bare && url.port() == Some(80) => Ok((with_scheme(&url, "http").unwrap_or(url), false)),
-        Some(_) => {
-            let https_port = bare && names_port_443(&absolute);
-            Ok((url, bare && !https_port))
-        }
+        Some(_) => Ok((url, bare && !names_port_443(&absolute))),
     }
 }
 
@@ -375,18 +379,11 @@ mod tests {
         ] {
             assert_eq!(read_as(given), "! bad_url", "{given:?}");
         }
-        for given in [
-            "file:///etc/passwd",
-            "javascript:alert(1)",
-            "ftp://a.test/f",
-            "mailto:joe@a.test",
-            "C:\\feed.xml",
-            "data:,x",
-            "feed:file:///etc/passwd",
-            "feed:feed://a.test/f",
-            "about:blank",
-            "user:pw@a.test/f",
-        ] {
+        let bad_schemes = r"
+            file:///etc/passwd javascript:alert(1) ftp://a.test/f mailto:joe@a.test C:\feed.xml
+            data:,x feed:file:///etc/passwd feed:feed://a.test/f about:blank user:pw@a.test/f
+        ";
+        for given in bad_schemes.split_whitespace() {
             assert_eq!(read_as(given), "! bad_scheme", "{given:?}");
         }
         let secret = canonical("https://user:hunter2@a b/").unwrap_err().message;
@@ -438,6 +435,7 @@ mod tests {
     fn feedburner_keeps_what_was_given_as_second_choice() {
         let c = canonical("feeds2.feedburner.com/Name.XML/?format=xml").unwrap();
         assert_eq!(c.url.as_str(), "https://feeds.feedburner.com/name");
+        assert_eq!(c.given(), &c.alternatives[0]);
         assert_eq!(c.pretty.unwrap(), "https://feeds.feedburner.com/Name");
         assert_eq!(c.alternatives, [url("https://feeds2.feedburner.com/Name.XML/?format=xml")]);
         assert_eq!(c.http_fallback, Some(url("http://feeds2.feedburner.com/Name.XML/?format=xml")));
@@ -451,20 +449,15 @@ mod tests {
 
     #[test]
     fn what_is_no_name_at_feedburner_is_left_alone() {
-        for given in [
-            "http://feeds2.feedburner.com/",
-            "http://feeds.feedburner.com/A%20B",
-            "http://feeds.feedburner.com/A//B",
-            "http://feeds.feedburner.com/A.xml.rss",
-            "http://feeds.feedburner.com/.xml",
-            "http://feeds.feedburner.com/A.atom",
-            "http://feeds.feedburner.com/feed.xml",
-            "http://feeds.feedburner.com/FEED",
-            "http://feeds.feedburner.com:8080/A",
-            "http://feeds2x.feedburner.com/A",
-            "http://feeds.feedburner.com.evil.test/A",
-            "http://feedproxy.google.com/feed/",
-        ] {
+        let left_alone = "
+            http://feeds2.feedburner.com/ http://feeds.feedburner.com/A%20B
+            http://feeds.feedburner.com/A//B http://feeds.feedburner.com/A.xml.rss
+            http://feeds.feedburner.com/.xml http://feeds.feedburner.com/A.atom
+            http://feeds.feedburner.com/feed.xml http://feeds.feedburner.com/FEED
+            http://feeds.feedburner.com:8080/A http://feeds2x.feedburner.com/A
+            http://feeds.feedburner.com.evil.test/A http://feedproxy.google.com/feed/
+        ";
+        for given in left_alone.split_whitespace() {
             let c = canonical(given).unwrap();
             assert_eq!(c.url.as_str(), given);
             assert!(c.pretty.is_none() && c.alternatives.is_empty() && !c.doubtful, "{given}");
