@@ -13,6 +13,8 @@
 //! * `rules`: pure decisions.
 //! * `clock`, `error`.
 
+#[cfg(feature = "worker")]
+pub mod cli;
 pub mod clock;
 pub mod error;
 #[cfg(feature = "worker")]
