@@ -1,4 +1,5 @@
-//! `feedmill canonical URL`: the canonical form and, if different, the pretty form. Touches neither network nor database.
+//! `feedmill canonical URL`: the canonical form and, if different, the pretty form. Touches neither network nor
+//! database.
 
 use super::output::Output;
 use crate::error::{EXIT_OK, Error, Result};

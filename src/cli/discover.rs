@@ -4,8 +4,8 @@ use super::output::Output;
 use crate::error::{EXIT_FAILED, EXIT_OK, Result};
 use std::io::Write;
 
-/// Prints the feeds' URLs in the order given, one a line and nothing else, so that `feedmill discover URL | head -1` is an
-/// address to use. Exit code 1, and no word, when there is none.
+/// Prints the feeds' URLs in the order given, one a line and nothing else, so that `feedmill discover URL | head -1` is
+/// an address to use. Exit code 1, and no word, when there is none.
 pub fn show<'a>(feeds: impl IntoIterator<Item = &'a str>, out: &mut Output<impl Write>) -> Result<u8> {
     let lines = lines(feeds);
     out.text(&lines)?;

@@ -8,8 +8,8 @@ struct Stderr {
     journal: bool,
 }
 
-/// Starts the log. With `journal` set, lines begin with systemd's `<priority>` (sd-daemon(3)), and journald adds the time;
-/// else with the time (UTC) and the level. A second call changes the level only.
+/// Starts the log. With `journal` set, lines begin with systemd's `<priority>` (sd-daemon(3)), and journald adds the
+/// time; else with the time (UTC) and the level. A second call changes the level only.
 pub fn init(level: LevelFilter, journal: bool) {
     // Fails when a log was set before, as in tests.
     let _ = log::set_boxed_logger(Box::new(Stderr { journal }));
@@ -26,7 +26,8 @@ impl Log for Stderr {
         if self.enabled(record.metadata()) {
             let now = (!self.journal).then(|| Clock::System.now());
             let line = line(record.level(), &record.args().to_string(), now);
-            // One write a line, so that lines of several threads don't mix. A log that is closed or full is no reason to stop.
+            // One write a line, so that lines of several threads don't mix. A log that is closed or full is no reason
+            // to stop.
             let _ = std::io::stderr().lock().write_all(line.as_bytes());
         }
     }

@@ -1,7 +1,7 @@
 //! The commands, one file each: they print, and decide nothing.
 //!
-//! What is asked for goes to standard output ([`output`]), errors as one line to standard error ([`report`]), events of the
-//! worker to the log ([`log`]). The command line and the environment are read in [`args`] only.
+//! What is asked for goes to standard output ([`output`]), errors as one line to standard error ([`report`]), events of
+//! the worker to the log ([`log`]). The command line and the environment are read in [`args`] only.
 
 pub mod args;
 pub mod canonical;
@@ -47,8 +47,8 @@ fn missing(command: &str) -> Result<u8> {
     Err(Error::Failed(format!("`{command}` is not in this build yet")))
 }
 
-/// Prints an error as one line on standard error and gives its exit code. A standard error that is closed or full changes
-/// nothing: the code still tells.
+/// Prints an error as one line on standard error and gives its exit code. A standard error that is closed or full
+/// changes nothing: the code still tells.
 pub fn report(error: &Error) -> u8 {
     let line = format!("feedmill: {}\n", clean_line(&error.to_string(), 1000));
     let _ = std::io::stderr().lock().write_all(line.as_bytes());

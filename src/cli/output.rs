@@ -1,5 +1,5 @@
-//! Standard output. A reader that has seen enough (`feedmill … | head -1`) is no failure: what is written after it left goes
-//! nowhere, without a word.
+//! Standard output. A reader that has seen enough (`feedmill … | head -1`) is no failure: what is written after it left
+//! goes nowhere, without a word.
 
 use crate::error::{Error, Result};
 use std::io::{self, ErrorKind, StdoutLock, Write};
@@ -28,7 +28,8 @@ impl<W: Write> Output<W> {
         self.closed
     }
 
-    /// Writes `text` as it is, and sees it through. Fails as `Error::Io` for everything (a full disk) but a reader who left.
+    /// Writes `text` as it is, and sees it through. Fails as `Error::Io` for everything (a full disk) but a reader who
+    /// left.
     pub fn text(&mut self, text: &str) -> Result<()> {
         if self.closed {
             return Ok(());

@@ -8,8 +8,8 @@ use crate::rules::moved::{Hop, permanent_target};
 use std::io::Write;
 use url::Url;
 
-/// Prints a chain that began at `asked`. When the chain failed, the hops up to there are printed too, and the failure is the
-/// error.
+/// Prints a chain that began at `asked`. When the chain failed, the hops up to there are printed too, and the failure
+/// is the error.
 pub fn show(asked: &Url, chain: &Chain, out: &mut Output<impl Write>) -> Result<u8> {
     out.text(&hops(&chain.hops))?;
     out.line(&location(asked, &chain.hops))?;

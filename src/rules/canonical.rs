@@ -1,19 +1,19 @@
 //! One feed, one URL: what a URL given by a user is read as, and when two URLs mean the same feed.
 //!
-//! Everywhere but at FeedBurner only that is folded which HTTP and WHATWG say means nothing: case of the host, default port,
-//! dot segments, fragment. FeedBurner's own feeds show (`feedburner:info uri`) that case, host alias, trailing slash and query
-//! mean nothing there; that a suffix `.xml` or `.rss` means nothing is likely only, so that rule is kept apart
-//! ([`Canonical::doubtful`], [`strict_key`]). Cases: `fixtures/canonical.tsv`.
+//! Everywhere but at FeedBurner only that is folded which HTTP and WHATWG say means nothing: case of the host, default
+//! port, dot segments, fragment. FeedBurner's own feeds show (`feedburner:info uri`) that case, host alias, trailing
+//! slash and query mean nothing there; that a suffix `.xml` or `.rss` means nothing is likely only, so that rule is
+//! kept apart ([`Canonical::doubtful`], [`strict_key`]). Cases: `fixtures/canonical.tsv`.
 //!
-//! Never sees the network or the database. Called by `store` when feeds are compared, by `worker` on a feed's first run, and
-//! by the command `canonical`.
+//! Never sees the network or the database. Called by `store` when feeds are compared, by `worker` on a feed's first
+//! run, and by the command `canonical`.
 
 use crate::rules::failure::{Failure, FailureKind, clean_line};
 use std::fmt;
 use url::{Host, Url};
 
-/// The longest URL we take, in bytes, as given and as canonical form. RFC 9110 section 4.1 asks for 8000 at least; servers
-/// commonly refuse more.
+/// The longest URL we take, in bytes, as given and as canonical form. RFC 9110 section 4.1 asks for 8000 at least;
+/// servers commonly refuse more.
 pub const MAX_URL_BYTES: usize = 8000;
 
 /// The host that stands for all of FeedBurner's.
@@ -29,13 +29,14 @@ pub struct Canonical {
     pub url: Url,
     /// The publisher's spelling, when it differs from `url` (FeedBurner only), without credentials: for display.
     pub pretty: Option<String>,
-    /// What to fetch, in order, when `url` does not give the feed: the given spelling. If one gives it, it is what is stored.
-    /// Empty when nothing but sure things were folded.
+    /// What to fetch, in order, when `url` does not give the feed: the given spelling. If one gives it, it is what is
+    /// stored. Empty when nothing but sure things were folded.
     pub alternatives: Vec<Url>,
-    /// For input without a scheme: the same address over http, to be read (by [`canonical`] again) only if `url`, which is
-    /// https, does not connect. An https that answers badly must not lead to plain text.
+    /// For input without a scheme: the same address over http, to be read (by [`canonical`] again) only if `url`, which
+    /// is https, does not connect. An https that answers badly must not lead to plain text.
     pub http_fallback: Option<Url>,
-    /// The suffix `.xml` or `.rss` of a FeedBurner name was dropped: a merge by this needs a fetch that shows the same feed.
+    /// The suffix `.xml` or `.rss` of a FeedBurner name was dropped: a merge by this needs a fetch that shows the same
+    /// feed.
     pub doubtful: bool,
 }
 
@@ -86,8 +87,8 @@ pub fn canonical(given: &str) -> Result<Canonical, Refusal> {
 }
 
 /// What two URLs of one feed have in common: host, port, path and query, without scheme (http and https are one feed),
-/// default port of either scheme, credentials and fragment. FeedBurner URLs fold to their canonical form, suffix dropped;
-/// equal only by that, two feeds need a fetch to be merged: see [`strict_key`].
+/// default port of either scheme, credentials and fragment. FeedBurner URLs fold to their canonical form, suffix
+/// dropped; equal only by that, two feeds need a fetch to be merged: see [`strict_key`].
 pub fn key(url: &Url) -> String {
     match Name::of_url(url) {
         Some(name) => format!("{FEEDBURNER}/{}", name.stem.to_ascii_lowercase()),
@@ -103,8 +104,9 @@ pub fn strict_key(url: &Url) -> String {
     }
 }
 
-/// The address of the feed that calls itself `uri` (`feedburner:info uri`): lower-case, at FeedBurner's first host. A suffix
-/// stays: when the feed itself names it, it is part of the name. `None` when `uri` is no name, or `scheme` not http or https.
+/// The address of the feed that calls itself `uri` (`feedburner:info uri`): lower-case, at FeedBurner's first host. A
+/// suffix stays: when the feed itself names it, it is part of the name. `None` when `uri` is no name, or `scheme` not
+/// http or https.
 pub fn feedburner_url(uri: &str, scheme: &str) -> Option<Url> {
     if !matches!(scheme, "http" | "https") {
         return None;
@@ -123,9 +125,11 @@ pub fn without_credentials(url: &Url) -> Url {
     url
 }
 
-/// Given text → URL with all sure folds, and whether the scheme was missing (then https is put in, and http is to be tried).
+/// Given text → URL with all sure folds, and whether the scheme was missing (then https is put in, and http is to be
+/// tried).
 fn read(given: &str) -> Result<(Url, bool), Refusal> {
-    // The WHATWG parser would trim ASCII blanks and controls; pasted text also brings no-break blanks and byte order marks.
+    // The WHATWG parser would trim ASCII blanks and controls; pasted text also brings no-break blanks and byte order
+    // marks.
     let text = given.trim_matches(|c: char| c.is_whitespace() || c.is_control() || c == '\u{feff}');
     if text.is_empty() {
         return Err(Refusal::bad_url("the URL is empty"));
@@ -231,8 +235,8 @@ fn plain_key(url: &Url) -> String {
     key
 }
 
-/// A FeedBurner URL's canonical form, the same in the publisher's spelling, and whether a suffix was dropped. `None` for all
-/// others, and for what is no feed's name at FeedBurner.
+/// A FeedBurner URL's canonical form, the same in the publisher's spelling, and whether a suffix was dropped. `None`
+/// for all others, and for what is no feed's name at FeedBurner.
 fn fold(url: &Url) -> Option<(Url, Url, bool)> {
     let name = Name::of_url(url)?;
     let mut pretty = url.clone();
@@ -252,8 +256,8 @@ struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// The name in a URL of one of FeedBurner's hosts: `feeds`, `feeds` with a number, and `feedproxy.google.com`, which
-    /// took over the names.
+    /// The name in a URL of one of FeedBurner's hosts: `feeds`, `feeds` with a number, and `feedproxy.google.com`,
+    /// which took over the names.
     fn of_url(url: &'a Url) -> Option<Name<'a>> {
         let host = url.host_str()?;
         let number = host.strip_prefix("feeds").and_then(|rest| rest.strip_suffix(".feedburner.com"));
