@@ -1,0 +1,4 @@
+//! The one test crate: the real programs and the library against scripted servers, hubs and the `sqlite3` shell.
+
+mod support;
+mod support_works;
