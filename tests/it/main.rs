@@ -1,4 +1,5 @@
 //! The one test crate: the real programs and the library against scripted servers, hubs and the `sqlite3` shell.
 
+mod redirects;
 mod support;
 mod support_works;

@@ -249,11 +249,9 @@ fn a_hub_verifies_and_delivers() {
     ]);
     let form = "hub.mode=subscribe&hub.topic=http%3A%2F%2Fa.test%2Ff&hub.callback=http%3A%2F%2Fme.test%2Fcb%2Ft\
                 &hub.secret=key";
-    let url = format!(
-        "http://me.test/cb/t?hub.mode=subscribe&hub.topic=http%3A%2F%2Fa.test%2Ff\
-                       &hub.challenge=challenge-1&hub.lease_seconds=60"
-    );
-    callback.add(&url, Answer::body("text/plain", "challenge-1"));
+    let url = "http://me.test/cb/t?hub.mode=subscribe&hub.topic=http%3A%2F%2Fa.test%2Ff\
+               &hub.challenge=challenge-1&hub.lease_seconds=60";
+    callback.add(url, Answer::body("text/plain", "challenge-1"));
     hub.lease(Some(60));
     hub.verify(Verify::First);
     let post = |form: &str| send("POST", &hub.url(), None, &[], form.as_bytes()).unwrap();

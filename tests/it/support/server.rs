@@ -5,6 +5,7 @@
 
 use super::certificates::Certificates;
 use rustls::{ServerConnection, StreamOwned};
+use std::any::Any;
 use std::collections::HashMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -122,6 +123,12 @@ impl Drop for Server {
     }
 }
 
+/// What a caught panic said.
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string())).unwrap_or_default()
+}
+
 fn accept(shared: &Arc<Shared>, tls: bool) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
     let addr = listener.local_addr().expect("its address");
@@ -139,9 +146,7 @@ fn accept(shared: &Arc<Shared>, tls: bool) -> (SocketAddr, JoinHandle<()>) {
                 // A client that goes away is none of our errors; a panic is one of the test.
                 let done = catch_unwind(AssertUnwindSafe(|| shared.connection(stream, tls)));
                 if let Err(panic) = done {
-                    let text = panic.downcast_ref::<String>().cloned();
-                    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()));
-                    shared.panics.lock().unwrap().push(text.unwrap_or_else(|| "panicked".to_string()));
+                    shared.panics.lock().unwrap().push(panic_text(&*panic));
                 }
                 shared.open.lock().unwrap().remove(&id);
             });
