@@ -23,3 +23,7 @@ pub mod feed;
 pub mod fetch;
 pub mod rules;
 pub mod store;
+#[cfg(feature = "worker")]
+pub mod task;
+#[cfg(feature = "worker")]
+pub mod worker;

@@ -15,3 +15,5 @@ pub mod log;
 pub mod open;
 #[cfg(feature = "worker")]
 pub mod settings;
+#[cfg(feature = "worker")]
+pub mod transaction;

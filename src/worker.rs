@@ -1,0 +1,614 @@
+//! The loop: claim (one transaction) → perform (pool threads) → apply (the same transaction that claims the next jobs).
+//!
+//! The thread that runs it is the only one that holds the worker's connection; it never waits for the network, and no
+//! transaction is open while anything is waited for. Pool threads get a `Task` and give back an `Outcome`, both plain data.
+//! Called by the command `run`.
+
+pub mod alive;
+pub mod apply;
+pub mod hosts;
+pub mod perform;
+
+use crate::clock::Clock;
+use crate::error::{Error, Result};
+use crate::fetch::guard::AllowList;
+use crate::fetch::{Limits, Network, NetworkOptions, TestNames, Validators};
+use crate::rules::canonical::{self, canonical};
+use crate::rules::failure::{Failure, FailureKind};
+use crate::rules::moved::{self, Reason};
+use crate::rules::schedule;
+use crate::store::feeds::StoredFeed;
+use crate::store::jobs::{Due, Kind};
+use crate::store::settings::Settings;
+use crate::store::transaction::{checkpoint, immediate, savepoint};
+use crate::store::{feeds, jobs, log as fetch_log, open};
+use crate::task::{Done, FetchLimits, FetchOutcome, FetchTask, Outcome, Reading, Task, Work};
+use alive::LifeSign;
+use hosts::{Hosts, Turn};
+use perform::{ParseGate, Tools};
+use rusqlite::Connection;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+use url::Url;
+
+/// How often the worker looks whether somebody else wrote to the database.
+const LOOK: Duration = Duration::from_millis(250);
+/// After a stop is asked for: how long to wait for what is in flight.
+const PATIENCE: Duration = Duration::from_secs(9);
+/// How long one try to get the write lock may take; longer waits are made of several, so that a stop is noticed.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// How often old log rows, ended holds and claims of dead workers are looked for, when there is something else to write.
+const CHORES: Duration = Duration::from_secs(30);
+/// How often rows without a feed are looked for.
+const GREAT_CHORES: Duration = Duration::from_secs(6 * 3600);
+/// Log rows removed at a time.
+const PURGE: usize = 2000;
+
+/// How a worker is set up.
+#[derive(Debug, Default)]
+pub struct Options {
+    pub database: PathBuf,
+    /// Overrides the setting.
+    pub threads: Option<usize>,
+    pub clock: Clock,
+    /// Tests: all host names there are.
+    pub names: Option<TestNames>,
+    /// Root certificates (PEM) in the place of the bundled ones.
+    pub roots_pem: Option<Vec<u8>>,
+}
+
+/// A worker with its connection and its pool.
+pub struct Worker {
+    db: Connection,
+    database: PathBuf,
+    life: LifeSign,
+    clock: Clock,
+    names: Option<TestNames>,
+    roots_pem: Option<Vec<u8>>,
+    settings: Settings,
+    limits: Arc<FetchLimits>,
+    tools: Arc<Tools>,
+    pool: rayon::ThreadPool,
+    threads: usize,
+    send: SyncSender<Outcome>,
+    receive: Receiver<Outcome>,
+    /// Received, and not committed yet.
+    outcomes: Vec<Outcome>,
+    in_flight: usize,
+    hosts: Hosts,
+    holds: HashMap<String, i64>,
+    data_version: i64,
+    /// When the earliest job is due that may start once its time has come; `None`: none is known.
+    next_due: Option<i64>,
+    /// When the earliest job that waits for its host may start.
+    next_slot: Option<Instant>,
+    chores_done: Instant,
+    great_chores_done: Instant,
+    trouble: Option<Trouble>,
+}
+
+/// The database cannot be written for the time being.
+struct Trouble {
+    since: Instant,
+    said: Instant,
+}
+
+/// How far `run_once` is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    pub done: usize,
+    pub total: usize,
+}
+
+/// What one round may take on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Claims {
+    /// Nothing more: stopping.
+    None,
+    /// All that is due.
+    All,
+    /// What was due at this time.
+    DueAt(i64),
+}
+
+impl Worker {
+    /// Opens the database (an older one is brought up to date), frees the claims of dead workers, starts the pool.
+    ///
+    /// # Errors
+    /// The database cannot be used, or threads cannot be started.
+    pub fn new(options: Options) -> Result<Worker> {
+        let db = open::open(&options.database)?;
+        db.busy_timeout(LOCK_WAIT)?;
+        let settings = Settings::load(&db)?;
+        let threads = options.threads.unwrap_or(settings.threads);
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
+            .thread_name(|number| format!("fetch-{number}"))
+            // rayon aborts the process where a job panics and no handler is set.
+            .panic_handler(|_| ::log::error!("a pool thread panicked outside of a job"))
+            .build()
+            .map_err(|error| Error::Failed(format!("cannot start {threads} threads ({error}); try fewer, --threads 8")))?;
+        let (send, receive) = sync_channel(threads);
+        let network = network(&settings, options.names.clone(), options.roots_pem.clone())?;
+        let width = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
+        let now = Instant::now();
+        let mut worker = Worker {
+            life: LifeSign::new(&options.database)?,
+            database: options.database,
+            clock: options.clock,
+            names: options.names,
+            roots_pem: options.roots_pem,
+            limits: Arc::new(limits(&settings)),
+            tools: Arc::new(Tools { network, gate: ParseGate::new(width) }),
+            hosts: Hosts { concurrency: settings.host_concurrency, delay: settings.host_delay, ..Hosts::default() },
+            settings,
+            pool,
+            threads,
+            send,
+            receive,
+            outcomes: Vec::new(),
+            in_flight: 0,
+            holds: HashMap::new(),
+            data_version: 0,
+            next_due: Some(0),
+            next_slot: None,
+            chores_done: now,
+            great_chores_done: now,
+            trouble: None,
+            db,
+        };
+        worker.free_dead_claims()?;
+        Ok(worker)
+    }
+
+    /// Works until `stop` is set, then finishes or gives back what is in flight.
+    ///
+    /// # Errors
+    /// The database is damaged or was replaced; what only takes time (a lock, a full disk) is waited for.
+    pub fn run(&mut self, stop: &AtomicBool) -> Result<()> {
+        while !stop.load(Ordering::Relaxed) {
+            self.receive(self.nap());
+            self.round(Claims::All)?;
+        }
+        self.stop()
+    }
+
+    /// Works off all that is due now, waiting for the delays of hosts but not for their holds; `progress` is told after every
+    /// round.
+    ///
+    /// # Errors
+    /// As [`Worker::run`].
+    pub fn run_once(&mut self, stop: &AtomicBool, progress: &mut dyn FnMut(Progress)) -> Result<()> {
+        let began = self.clock.now();
+        let mut done = 0;
+        self.next_due = Some(0);
+        while !stop.load(Ordering::Relaxed) {
+            let received = self.outcomes.len();
+            let nap = if self.in_flight > 0 || self.trouble.is_some() { self.nap() } else { self.nap().min(LOOK) };
+            self.receive(nap);
+            done += self.outcomes.len() - received;
+            self.round(Claims::DueAt(began))?;
+            let left = usize::try_from(jobs::count_due(&self.db, began, i64::MAX)?).unwrap_or(0) + self.hosts.waiting();
+            progress(Progress { done, total: done + self.in_flight + left });
+            if self.in_flight == 0 && self.outcomes.is_empty() && left == 0 && self.trouble.is_none() {
+                break;
+            }
+        }
+        self.stop()
+    }
+
+    /// How long the loop may sleep when no outcome comes.
+    fn nap(&self) -> Duration {
+        if self.trouble.is_some() {
+            return LOOK;
+        }
+        if self.in_flight < self.threads {
+            if self.next_due.is_some_and(|due| due <= self.clock.now()) {
+                return Duration::ZERO;
+            }
+            if let Some(slot) = self.next_slot {
+                return slot.saturating_duration_since(Instant::now()).min(LOOK);
+            }
+        }
+        LOOK
+    }
+
+    /// Takes what is there, waiting at most `nap` for the first.
+    fn receive(&mut self, nap: Duration) {
+        let first = match self.receive.recv_timeout(nap) {
+            Ok(outcome) => outcome,
+            // The other end is held by this very struct.
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return,
+        };
+        let now = Instant::now();
+        for outcome in std::iter::once(first).chain(self.receive.try_iter()) {
+            self.in_flight = self.in_flight.saturating_sub(1);
+            self.hosts.ended(&outcome.host, now);
+            self.outcomes.push(outcome);
+        }
+    }
+
+    /// One transaction, if there is any reason for one: apply what came, claim what is due. Then the new tasks go to the pool.
+    fn round(&mut self, claims: Claims) -> Result<()> {
+        match self.try_round(claims) {
+            Ok(()) => {
+                if let Some(trouble) = self.trouble.take() {
+                    ::log::info!("the database can be written again after {} s", trouble.since.elapsed().as_secs());
+                }
+                Ok(())
+            }
+            Err(Error::Sqlite(error)) if passing(&error) => {
+                let now = Instant::now();
+                let trouble = self.trouble.get_or_insert(Trouble { since: now, said: now - Duration::from_secs(60) });
+                if trouble.said.elapsed() >= Duration::from_secs(60) {
+                    trouble.said = now;
+                    let seconds = trouble.since.elapsed().as_secs();
+                    let (waiting, error) = (self.outcomes.len(), Error::Sqlite(error));
+                    ::log::warn!("nothing can be written for {seconds} s, {waiting} results wait: {error}");
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn try_round(&mut self, claims: Claims) -> Result<()> {
+        let version = jobs::data_version(&self.db)?;
+        if version != self.data_version {
+            self.reload()?;
+            self.data_version = version;
+            self.next_due = Some(0);
+        }
+        let now = self.clock.now();
+        let at = Instant::now();
+        let room = claims != Claims::None && self.in_flight < self.threads;
+        let due = room
+            && (self.next_due.is_some_and(|due| due <= now) || self.next_slot.is_some_and(|slot| slot <= at));
+        // Asked without a lock first: whoever only wakes up writes nothing.
+        let due = due && {
+            self.next_due = jobs::next_due(&self.db)?;
+            self.next_slot = None;
+            self.next_due.is_some_and(|due| due <= now)
+        };
+        if !due && self.outcomes.is_empty() {
+            return Ok(());
+        }
+        let idle = self.threads - self.in_flight.min(self.threads);
+        let tasks = self.transact(now, if due { claims } else { Claims::None }, idle)?;
+        self.outcomes.clear();
+        self.in_flight += tasks.len();
+        for task in tasks {
+            let (tools, send) = (Arc::clone(&self.tools), self.send.clone());
+            self.pool.spawn(move || {
+                let outcome = work(task, &tools);
+                // The loop is gone only when the process ends.
+                let _ = send.send(outcome);
+            });
+        }
+        Ok(())
+    }
+
+    /// The transaction of a round. Nothing outside of the database is changed by it but the politeness of hosts, which is put
+    /// back when it fails.
+    fn transact(&mut self, now: i64, claims: Claims, idle: usize) -> Result<Vec<Task>> {
+        let mut tasks: Vec<Task> = Vec::new();
+        let Worker { db, life, settings, outcomes, hosts, holds, limits, next_due, next_slot, .. } = self;
+        let longest = perform::longest(settings.fetch_timeout);
+        let chores = self.chores_done.elapsed() >= CHORES;
+        let done = immediate(db, |db| {
+            let context = apply::Context { db, worker: life.name(), settings, now };
+            for outcome in outcomes.iter() {
+                let applied = savepoint(db, || match &outcome.result {
+                    Done::Fetch(fetched) => context.fetched(&outcome.claim, fetched),
+                });
+                match applied {
+                    Err(Error::Sqlite(error)) if passing(&error) => return Err(Error::Sqlite(error)),
+                    // One bad row never takes its neighbours down; its job runs again.
+                    Err(error) => {
+                        ::log::error!("job {}: its result could not be stored: {error}", outcome.claim.job_id);
+                        let again = now + settings.min_interval_s;
+                        jobs::finish(db, &outcome.claim, life.name(), again, Some(&error.to_string()))?;
+                    }
+                    Ok(()) => {}
+                }
+            }
+            jobs::sweep_expired(db, now, longest)?;
+            if chores {
+                fetch_log::purge(db, now - settings.fetch_log_days * 86400, PURGE)?;
+                fetch_log::purge_holds(db, now)?;
+            }
+            if claims != Claims::None {
+                *holds = fetch_log::held_hosts(db, now)?;
+                let mut claim = Claim { db, life, settings, limits, hosts, holds, now, claims, longest, next_slot };
+                claim.all(idle, &mut tasks)?;
+                *next_due = jobs::next_due(db)?;
+            }
+            Ok(())
+        });
+        if let Err(error) = done {
+            for task in &tasks {
+                self.hosts.ended(&task.host, Instant::now());
+            }
+            self.next_due = Some(0);
+            return Err(error);
+        }
+        if chores {
+            self.chores_done = Instant::now();
+            self.free_dead_claims()?;
+            self.hosts.forget_stale(Instant::now());
+        }
+        if self.great_chores_done.elapsed() >= GREAT_CHORES {
+            self.great_chores_done = Instant::now();
+            immediate(&self.db, |db| {
+                jobs::adopt_feeds(db)?;
+                feeds::sweep_orphans(db)
+            })?;
+        }
+        Ok(tasks)
+    }
+
+    /// Somebody wrote: settings may be others now.
+    fn reload(&mut self) -> Result<()> {
+        let settings = Settings::load(&self.db)?;
+        if settings == self.settings {
+            return Ok(());
+        }
+        self.hosts.concurrency = settings.host_concurrency;
+        self.hosts.delay = settings.host_delay;
+        if settings.contact != self.settings.contact || settings.allow_addresses != self.settings.allow_addresses {
+            match network(&settings, self.names.clone(), self.roots_pem.clone()) {
+                Ok(network) => {
+                    let width = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
+                    self.tools = Arc::new(Tools { network, gate: ParseGate::new(width) });
+                }
+                Err(error) => ::log::error!("a setting cannot be used, the old one stays: {error}"),
+            }
+        }
+        self.limits = Arc::new(limits(&settings));
+        self.settings = settings;
+        ::log::info!("settings read again");
+        Ok(())
+    }
+
+    fn free_dead_claims(&mut self) -> Result<()> {
+        for name in jobs::claimants(&self.db)? {
+            if name != self.life.name() && !alive::lives(&self.database, &name) {
+                let freed = immediate(&self.db, |db| jobs::release_all(db, &name))?;
+                ::log::info!("{freed} jobs of a worker that died are free again");
+                self.next_due = Some(0);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes no new work, waits for what is in flight as long as patience lasts, gives back the rest, tidies the file.
+    fn stop(&mut self) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while self.in_flight > 0 || !self.outcomes.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.receive(left.min(LOOK));
+            self.round(Claims::None)?;
+        }
+        if self.in_flight > 0 {
+            ::log::info!("{} fetches did not end in time and are given back", self.in_flight);
+        }
+        immediate(&self.db, |db| jobs::release_all(db, self.life.name()))?;
+        checkpoint(&self.db)
+    }
+}
+
+/// The claiming half of a round.
+struct Claim<'a> {
+    db: &'a Connection,
+    life: &'a LifeSign,
+    settings: &'a Settings,
+    limits: &'a Arc<FetchLimits>,
+    hosts: &'a mut Hosts,
+    holds: &'a HashMap<String, i64>,
+    now: i64,
+    claims: Claims,
+    longest: i64,
+    next_slot: &'a mut Option<Instant>,
+}
+
+impl Claim<'_> {
+    /// Claims at most `idle` jobs: more would only expire while they wait.
+    fn all(&mut self, idle: usize, tasks: &mut Vec<Task>) -> Result<()> {
+        for due in jobs::due(self.db, self.now, idle * 2 + 64)? {
+            if tasks.len() >= idle {
+                break;
+            }
+            if let Claims::DueAt(began) = self.claims
+                && due.run_at > began
+                && !self.hosts.waits(due.id)
+            {
+                continue;
+            }
+            if let Some(task) = self.one(&due)? {
+                tasks.push(task);
+            }
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, due: &Due) -> Result<Option<Task>> {
+        if due.kind != Kind::Fetch {
+            // Nothing is subscribed to yet.
+            jobs::remove(self.db, due.id)?;
+            return Ok(None);
+        }
+        let Some(feed) = due.feed.as_ref().filter(|feed| feed.state == "active") else {
+            self.hosts.forget(due.id);
+            jobs::remove(self.db, due.id)?;
+            return Ok(None);
+        };
+        let Some((start, spellings)) = self.addresses(feed)? else {
+            self.hosts.forget(due.id);
+            return Ok(None);
+        };
+        let host = moved::host(&start);
+        if let Some(until) = self.holds.get(&host).copied().filter(|until| *until > self.now) {
+            let run = schedule::Run { feed_id: feed.id, attempts: due.attempts, interval_seconds: None, now: self.now };
+            self.hosts.forget(due.id);
+            jobs::postpone(self.db, due.id, until + schedule::spread(&run, 60))?;
+            return Ok(None);
+        }
+        let now = Instant::now();
+        match self.hosts.turn(due.id, &host, now) {
+            Turn::Wait(wait) => {
+                // The queue knows whole seconds; what waits less stays where it is.
+                let seconds = wait.as_secs() as i64;
+                if seconds > 0 {
+                    jobs::postpone(self.db, due.id, self.now + seconds)?;
+                } else {
+                    let slot = now + wait;
+                    *self.next_slot = Some(self.next_slot.map_or(slot, |earlier| earlier.min(slot)));
+                }
+                Ok(None)
+            }
+            Turn::Start => {
+                let claim = jobs::claim(self.db, due, self.life.name(), self.now + self.longest)?;
+                let work = Work::Fetch(Box::new(self.fetch(feed, start, spellings)?));
+                Ok(Some(Task { claim, host, work }))
+            }
+        }
+    }
+
+    /// What to fetch. On a feed's first run its URL is read for the first time: one that cannot be used makes the row invalid,
+    /// another spelling of a known feed makes it merged, both without a request.
+    fn addresses(&self, feed: &StoredFeed) -> Result<Option<(Url, Option<canonical::Canonical>)>> {
+        if feed.last_success_at.is_some()
+            && let Ok(url) = Url::parse(&feed.url)
+        {
+            return Ok(Some((url, None)));
+        }
+        let spellings = match canonical(&feed.url) {
+            Ok(spellings) => spellings,
+            Err(refusal) => {
+                let failure = Failure::from(refusal);
+                ::log::info!("feed {}: invalid: {}", feed.id, failure.message);
+                feeds::invalid(self.db, feed.id, &failure, self.now)?;
+                return Ok(None);
+            }
+        };
+        if feed.url_key.is_none() {
+            let key = canonical::strict_key(spellings.given());
+            feeds::set_key(self.db, feed.id, &key)?;
+            if let Some(holder) = feeds::holder(self.db, &key, spellings.url.as_str(), feed.id)?
+                && holder.state != "merged"
+                // A key that came from the feed's own words is no proof.
+                && canonical(&holder.url).is_ok_and(|other| canonical::strict_key(other.given()) == key)
+                && !feed.keep_url
+            {
+                feeds::merge(self.db, feed, &holder, "", self.now)?;
+                ::log::info!("feed {}: {} is feed {} ({}), merged", feed.id, feed.url, holder.id, holder.url);
+                return Ok(None);
+            }
+        }
+        Ok(Some((spellings.url.clone(), Some(spellings))))
+    }
+
+    fn fetch(&self, feed: &StoredFeed, start: Url, spellings: Option<canonical::Canonical>) -> Result<FetchTask> {
+        let validators = feed.validators_url.as_ref().map(|url| Validators {
+            url: url.clone(),
+            etag: feed.etag.clone(),
+            last_modified: feed.last_modified.clone(),
+        });
+        let lately = feed.rewritten_at.is_some_and(|at| self.now - at <= moved::REGRET_SPAN);
+        let regret = match lately {
+            true => feeds::last_rewrite(self.db, feed.id, &feed.url)?
+                .filter(|(_, reason)| matches!(reason, Reason::Moved | Reason::Canonical))
+                .map(|(old, _)| old),
+            false => None,
+        };
+        let failing_long = feed.failing_since.is_some_and(|since| self.now - since >= apply::REDISCOVERY_SPAN);
+        Ok(FetchTask {
+            feed_id: feed.id,
+            url: feed.url.clone(),
+            start,
+            spellings,
+            validators,
+            body_hash: feed.body_hash,
+            may_discover: feed.last_success_at.is_none() || failing_long,
+            keep_url: feed.keep_url,
+            regret,
+            limits: Arc::clone(self.limits),
+        })
+    }
+}
+
+/// Does a task on a pool thread. A panic costs this attempt only.
+fn work(task: Task, tools: &Tools) -> Outcome {
+    let Task { claim, host, work } = task;
+    let result = match work {
+        Work::Fetch(task) => {
+            let done = catch_unwind(AssertUnwindSafe(|| perform::perform(&task, tools)));
+            Done::Fetch(Box::new(done.unwrap_or_else(|panic| panicked(&task, panic.as_ref()))))
+        }
+    };
+    Outcome { claim, host, result }
+}
+
+fn panicked(task: &FetchTask, panic: &(dyn std::any::Any + Send)) -> FetchOutcome {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text");
+    FetchOutcome {
+        feed_id: task.feed_id,
+        url: task.url.clone(),
+        reading: Reading {
+            start: task.start.clone(),
+            hops: Vec::new(),
+            headers: Default::default(),
+            private: false,
+            result: Err(Failure::new(FailureKind::Panic, format!("a defect in feedmill, please report it: {text}"))),
+        },
+        page: None,
+        regret: None,
+        wire_bytes: 0,
+        duration: Duration::ZERO,
+    }
+}
+
+/// Whether waiting may help: a lock, a full disk, a lack of memory or descriptors.
+fn passing(error: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::*;
+    matches!(
+        error.sqlite_error_code(),
+        Some(DatabaseBusy | DatabaseLocked | DiskFull | SystemIoFailure | OutOfMemory | CannotOpen | ReadOnly)
+    )
+}
+
+fn limits(settings: &Settings) -> FetchLimits {
+    FetchLimits {
+        http: Limits {
+            connect_timeout: settings.connect_timeout,
+            chain_timeout: settings.fetch_timeout,
+            max_redirects: settings.max_redirects,
+            max_body_bytes: settings.max_body_bytes,
+        },
+        max_items: settings.max_items,
+    }
+}
+
+fn network(settings: &Settings, names: Option<TestNames>, roots_pem: Option<Vec<u8>>) -> Result<Network> {
+    let allow = AllowList::parse(&settings.allow_addresses)
+        .map_err(|error| Error::Failed(format!("the setting allow_addresses: {error}")))?;
+    let options = NetworkOptions { user_agent: settings.user_agent(), allow, names, extra_roots_pem: roots_pem };
+    Network::new(options).map_err(Error::Failed)
+}
+
+/// A panic is one line in the log, not a back trace on the terminal.
+pub fn log_panics() {
+    static ONCE: LazyLock<()> = LazyLock::new(|| {
+        std::panic::set_hook(Box::new(|info| ::log::debug!("{info}")));
+    });
+    LazyLock::force(&ONCE);
+}
