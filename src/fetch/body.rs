@@ -14,8 +14,8 @@ const MAX_LAYERS: usize = 2;
 /// At most this is reserved on the server's word (Content-Length), in bytes; more comes with the bytes themselves.
 const FIRST_RESERVE: u64 = 64 * 1024;
 
-/// Reads all of a body, at most `limit` bytes; one byte more is `too_large`. `announced` is Content-Length. Errors of the
-/// connection go through `broken`.
+/// Reads all of a body, at most `limit` bytes; one byte more is `too_large`. `announced` is Content-Length. Errors of
+/// the connection go through `broken`.
 pub(super) fn read(
     reader: impl Read,
     announced: Option<u64>,
@@ -35,8 +35,8 @@ pub(super) fn read(
 }
 
 impl Document {
-    /// The body without its Content-Encoding, at most `limit` bytes (more: `too_large`, stopped there). Borrows when there is
-    /// nothing to undo. A cut or damaged encoding is `protocol`; a label that is not true is forgiven.
+    /// The body without its Content-Encoding, at most `limit` bytes (more: `too_large`, stopped there). Borrows when
+    /// there is nothing to undo. A cut or damaged encoding is `protocol`; a label that is not true is forgiven.
     pub fn decode(&self, limit: u64) -> Result<Cow<'_, [u8]>, Failure> {
         decode(&self.body, self.content_encoding.as_deref().unwrap_or(""), limit)
     }
@@ -72,7 +72,8 @@ fn decode<'a>(body: &'a [u8], labels: &str, limit: u64) -> Result<Cow<'a, [u8]>,
     Ok(body)
 }
 
-/// What is to be undone, in the order it was applied. Tokens that are no encoding ("utf-8", "none") stand there often enough.
+/// What is to be undone, in the order it was applied. Tokens that are no encoding ("utf-8", "none") stand there often
+/// enough.
 fn codings(labels: &str) -> Result<Vec<Coding>, Failure> {
     let mut codings = Vec::new();
     for label in labels.split(',').map(str::trim) {

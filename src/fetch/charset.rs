@@ -6,12 +6,13 @@ use std::borrow::Cow;
 /// How far in an XML declaration or a `meta` is looked for, in bytes.
 const HEAD: usize = 4096;
 
-/// The body as text, without its byte order mark. Borrows when it is valid UTF-8, which most bodies are. An XML declaration
-/// is left as it stands, so whoever parses the text must not believe the encoding named there.
+/// The body as text, without its byte order mark. Borrows when it is valid UTF-8, which most bodies are. An XML
+/// declaration is left as it stands, so whoever parses the text must not believe the encoding named there.
 ///
-/// In this order: byte order mark; UTF-16 or UTF-32 seen by the zero bytes around the first character; valid UTF-8, whatever
-/// the labels say; the charset of `content_type` (the first known one, broken quoting or not); the XML declaration; with
-/// `html`, a `meta`; then UTF-8 with replacement characters if more sequences are good than bad, else windows-1252.
+/// In this order: byte order mark; UTF-16 or UTF-32 seen by the zero bytes around the first character; valid UTF-8,
+/// whatever the labels say; the charset of `content_type` (the first known one, broken quoting or not); the XML
+/// declaration; with `html`, a `meta`; then UTF-8 with replacement characters if more sequences are good than bad, else
+/// windows-1252.
 pub fn to_utf8<'a>(body: &'a [u8], content_type: Option<&str>, html: bool) -> Cow<'a, str> {
     if let Some(text) = by_mark(body).or_else(|| by_zeros(body)) {
         return text;
@@ -202,7 +203,7 @@ mod tests {
     fn without_labels() {
         assert_eq!(to_utf8(b"caf\xe9 \x80", None, false), "café €");
         assert_eq!(to_utf8("zwölf Bögen \u{fffd}".as_bytes(), None, false), "zwölf Bögen \u{fffd}");
-        let broken = [&"zwölf Bögen für".as_bytes()[..], b" \xff."].concat();
+        let broken = ["zwölf Bögen für".as_bytes(), b" \xff."].concat();
         assert_eq!(to_utf8(&broken, None, false), "zwölf Bögen für \u{fffd}.");
         // An announced UTF-16 that is none; labels that decode to nothing.
         assert_eq!(to_utf8(b"<a>\xe9", Some("text/xml; charset=utf-16"), false), "<a>é");

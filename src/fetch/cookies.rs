@@ -1,5 +1,5 @@
-//! Cookies of one chain. Some sites redirect to the same URL until they see their own cookie again; nothing else is wanted of
-//! cookies here, so they are sent back to the host that set them and forgotten with the chain.
+//! Cookies of one chain. Some sites redirect to the same URL until they see their own cookie again; nothing else is
+//! wanted of cookies here, so they are sent back to the host that set them and forgotten with the chain.
 
 use std::time::{Duration, SystemTime};
 use url::Url;

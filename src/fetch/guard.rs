@@ -1,5 +1,5 @@
-//! The address guard: which addresses a request may reach. Pure; the look-up asks it, so exactly the addresses that were
-//! checked are dialled, and a name that resolves differently a moment later (DNS rebinding) gains nothing.
+//! The address guard: which addresses a request may reach. Pure; the look-up asks it, so exactly the addresses that
+//! were checked are dialled, and a name that resolves differently a moment later (DNS rebinding) gains nothing.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -8,7 +8,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub enum Class {
     /// Anybody's server on the internet.
     Public,
-    /// Ours or our neighbours', or no unicast address at all: loopback, private, link-local, shared, multicast, reserved.
+    /// Ours or our neighbours', or no unicast address at all: loopback, private, link-local, shared, multicast,
+    /// reserved.
     Private,
     /// A cloud's metadata service, which hands out credentials to whoever asks. Never reached, whoever asks.
     Metadata,
@@ -93,7 +94,8 @@ fn class_v6(v6: Ipv6Addr) -> Class {
         // Protocol assignments, ORCHID, documentation (two), discard, segment routing.
         [0x2001, 1..=0x1ff, ..] | [0x2001, 0xdb8, ..] | [0x3fff, 0..=0xfff, ..] => Class::Private,
         [0x100, 0, 0, ..] | [0x5f00, ..] => Class::Private,
-        // Of the rest, 2000::/3 alone is global unicast: this leaves out unique local, link-local, site-local, multicast.
+        // Of the rest, 2000::/3 alone is global unicast: this leaves out unique local, link-local, site-local,
+        // multicast.
         [0x2000..=0x3fff, ..] => Class::Public,
         _ => Class::Private,
     }
@@ -114,8 +116,8 @@ enum Item {
 }
 
 impl AllowList {
-    /// Items parted by commas or blanks, each `host:port`, an address, `address:port` or a network (`10.0.0.0/8`). The error
-    /// names the first bad item and says what it should look like.
+    /// Items parted by commas or blanks, each `host:port`, an address, `address:port` or a network (`10.0.0.0/8`). The
+    /// error names the first bad item and says what it should look like.
     pub fn parse(text: &str) -> Result<AllowList, String> {
         let items = text.split(|c: char| c == ',' || c == ';' || c.is_whitespace()).filter(|item| !item.is_empty());
         items.map(parse_item).collect::<Result<Vec<_>, _>>().map(AllowList)

@@ -1,9 +1,9 @@
-//! One request, one response. Everything that ureq must not decide is taken from it: it gets addresses that were looked up and
-//! checked, one connection for one request, our headers, and never a redirect, a proxy, a cookie or a decoder.
+//! One request, one response. Everything that ureq must not decide is taken from it: it gets addresses that were looked
+//! up and checked, one connection for one request, our headers, and never a redirect, a proxy, a cookie or a decoder.
 //!
-//! A request has an `Agent` of its own: its deadlines then are the agent's, and not "request-level" settings, for which ureq
-//! builds a new TLS configuration (some 150 root certificates, no resumed sessions) on every connection. The TLS connector
-//! with its configuration is shared by all of them.
+//! A request has an `Agent` of its own: its deadlines then are the agent's, and not "request-level" settings, for which
+//! ureq builds a new TLS configuration (some 150 root certificates, no resumed sessions) on every connection. The TLS
+//! connector with its configuration is shared by all of them.
 
 use super::Network;
 use super::guard::Class;
@@ -21,8 +21,8 @@ use ureq::unversioned::transport::{ConnectionDetails, Connector, NextTimeout, Tc
 use ureq::{Agent, Body, Error, Timeout};
 use url::Url;
 
-/// Bytes of the response header that are taken. Must be below the input buffer: else ureq reports a header that does not fit
-/// as "peer disconnected".
+/// Bytes of the response header that are taken. Must be below the input buffer: else ureq reports a header that does
+/// not fit as "peer disconnected".
 const MAX_HEADER: usize = 31 * 1024;
 /// ureq's own default is 128 KiB for each of the two, and TLS doubles them.
 const INPUT_BUFFER: usize = 32 * 1024;
@@ -84,7 +84,8 @@ pub(super) fn send(network: &Network, ask: Ask) -> Answer {
     let result = call(&agent, &ask);
     let reached = targets.get(progress.tried.load(Ordering::Relaxed).wrapping_sub(1));
     let result = result.map_err(|error| {
-        // The connect budget's end is not the chain's, but its start is nearly the same when the chain is short of time.
+        // The connect budget's end is not the chain's, but its start is nearly the same when the chain is short of
+        // time.
         let late = Instant::now() >= ask.deadline;
         failure(error, progress.stage(), ask.url, late)
     });
@@ -176,8 +177,8 @@ impl Connector<()> for Dial {
 }
 
 impl Dial {
-    /// The first address that answers. Each gets an equal share of the time that is left: ureq would give the first of two
-    /// two thirds, which a black hole then eats.
+    /// The first address that answers. Each gets an equal share of the time that is left: ureq would give the first of
+    /// two two thirds, which a black hole then eats.
     fn dial(&self, details: &ConnectionDetails) -> Result<Box<dyn Transport>, Error> {
         let until = Instant::now().checked_add(*details.timeout.after);
         let mut last = Error::HostNotFound;
@@ -215,8 +216,8 @@ impl Dial {
     }
 }
 
-/// Descriptors, memory, threads, ports of our own machine are out. That a network is unreachable is not among them: it may
-/// be one address's (IPv6 without a route), and when it is ours, the worker sees that every connection fails.
+/// Descriptors, memory, threads, ports of our own machine are out. That a network is unreachable is not among them: it
+/// may be one address's (IPv6 without a route), and when it is ours, the worker sees that every connection fails.
 pub(super) fn is_local(error: &io::Error) -> bool {
     const ENOBUFS: i32 = if cfg!(any(target_os = "linux", target_os = "android")) { 105 } else { 55 };
     // ENFILE and EMFILE have no ErrorKind of their own.

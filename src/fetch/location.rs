@@ -12,7 +12,8 @@ pub(super) fn clean(url: &Url) -> Url {
     clean
 }
 
-/// The target of a redirect from `base`, clean; the error says for people what is wrong. `fields` are all Location headers.
+/// The target of a redirect from `base`, clean; the error says for people what is wrong. `fields` are all Location
+/// headers.
 pub(super) fn target<'a>(base: &Url, fields: impl IntoIterator<Item = &'a [u8]>) -> Result<Url, String> {
     let mut fields = fields.into_iter().map(<[u8]>::trim_ascii);
     let Some(first) = fields.next() else { return Err("the redirect has no Location".to_string()) };
@@ -42,8 +43,8 @@ fn escaped(bytes: &[u8]) -> String {
     text
 }
 
-/// The Authorization header for the user and password in `stored`, when `url` may see them: same origin, or the same host
-/// moved from http to https on the default ports.
+/// The Authorization header for the user and password in `stored`, when `url` may see them: same origin, or the same
+/// host moved from http to https on the default ports.
 pub(super) fn authorization(stored: &Url, url: &Url) -> Option<String> {
     if stored.username().is_empty() && stored.password().is_none() {
         return None;

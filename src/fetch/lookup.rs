@@ -1,7 +1,8 @@
 //! Names → addresses that may be dialled.
 //!
-//! getaddrinfo cannot be interrupted, so look-ups run on threads of their own: few, started when needed, gone when idle, and
-//! never more than [`MAX_THREADS`], however many look-ups hang. Literal addresses and the tests' names need none of them.
+//! getaddrinfo cannot be interrupted, so look-ups run on threads of their own: few, started when needed, gone when
+//! idle, and never more than [`MAX_THREADS`], however many look-ups hang. Literal addresses and the tests' names need
+//! none of them.
 
 use super::Network;
 use super::guard::{self, Class};
@@ -16,8 +17,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use url::{Host, Url};
 
-/// Names for tests: `name` or `name:port` (tried first) → the loopback address that is really dialled, and the address that
-/// the guard is told. With such a map, other names do not resolve.
+/// Names for tests: `name` or `name:port` (tried first) → the loopback address that is really dialled, and the address
+/// that the guard is told. With such a map, other names do not resolve.
 pub type TestNames = HashMap<String, (SocketAddr, IpAddr)>;
 
 /// Look-ups at one time: as many as fetch threads by default.
@@ -92,7 +93,8 @@ fn unknown(name: &str, why: &str) -> Failure {
     Failure::new(FailureKind::Dns, format!("the host name {name} does not resolve: {why}"))
 }
 
-/// The families by turns, beginning with the system's first choice: where one of them is broken, the second address works.
+/// The families by turns, beginning with the system's first choice: where one of them is broken, the second address
+/// works.
 fn in_turn(targets: Vec<Target>) -> Vec<Target> {
     let first_is_v4 = targets.first().is_some_and(|target| target.address.is_ipv4());
     let (same, other): (Vec<_>, Vec<_>) = targets.into_iter().partition(|t| t.address.is_ipv4() == first_is_v4);
@@ -135,7 +137,8 @@ struct Job {
 }
 
 impl Lookups {
-    /// The addresses of a name as the system gives them, without duplicates. That there is no thread to ask is a local fault.
+    /// The addresses of a name as the system gives them, without duplicates. That there is no thread to ask is a local
+    /// fault.
     fn run(&self, name: &str, until: Instant) -> Result<Vec<IpAddr>, Failure> {
         let (answer, answered) = sync_channel(1);
         let started = Arc::new(AtomicBool::new(false));

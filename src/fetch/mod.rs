@@ -73,8 +73,8 @@ impl Network {
         })
     }
 
-    /// Fetches `request.url` and follows where it leads. Blocks until the deadline at most (a look-up, connect or handshake
-    /// that hangs ends with `limits.connect_timeout`). Never panics on what a server sends.
+    /// Fetches `request.url` and follows where it leads. Blocks until the deadline at most (a look-up, connect or
+    /// handshake that hangs ends with `limits.connect_timeout`). Never panics on what a server sends.
     pub fn chain(&self, request: &Request, limits: &Limits) -> Chain {
         chain::run(self, request, limits)
     }
@@ -138,8 +138,8 @@ pub struct Request<'a> {
     /// As stored: user and password in it become an Authorization header.
     pub url: &'a Url,
     pub validators: Option<&'a Validators>,
-    /// The user typed this URL: its own private address may be fetched and may lead to others. `false` for what a server
-    /// said (a discovered link).
+    /// The user typed this URL: its own private address may be fetched and may lead to others. `false` for what a
+    /// server said (a discovered link).
     pub trusted: bool,
     /// Ends with the chain; `None`: now + `chain_timeout`.
     pub deadline: Option<std::time::Instant>,
@@ -196,3 +196,6 @@ pub struct Freshness {
     pub date: Option<String>,
     pub retry_after: Option<String>,
 }
+
+#[cfg(test)]
+mod tests;

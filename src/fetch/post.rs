@@ -1,4 +1,5 @@
-//! One POST of a form, for subscribing at hubs. What the answer means, and whether a redirect is followed, the caller knows.
+//! One POST of a form, for subscribing at hubs. What the answer means, and whether a redirect is followed, the caller
+//! knows.
 
 use super::guard::Class;
 use super::location::{authorization, clean, target};
