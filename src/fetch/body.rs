@@ -14,12 +14,13 @@ const MAX_LAYERS: usize = 2;
 /// At most this is reserved on the server's word (Content-Length), in bytes; more comes with the bytes themselves.
 const FIRST_RESERVE: u64 = 64 * 1024;
 
-/// Reads all of a body, at most `limit` bytes; one byte more is `too_large`. `announced` is Content-Length. Errors of
+/// Reads all of a body, at most `limit` bytes; one byte more is `too_large`. `announced` is Content-Length; `came` is raised by what was read, failure or not. Errors of
 /// the connection go through `broken`.
 pub(super) fn read(
     reader: impl Read,
     announced: Option<u64>,
     limit: u64,
+    came: &mut u64,
     broken: impl FnOnce(io::Error) -> Failure,
 ) -> Result<Vec<u8>, Failure> {
     if announced.is_some_and(|length| length > limit) {
@@ -27,7 +28,9 @@ pub(super) fn read(
     }
     let reserve = announced.map_or(0, |length| length.min(FIRST_RESERVE));
     let mut body = Vec::with_capacity(usize::try_from(reserve).unwrap_or_default());
-    match reader.take(limit.saturating_add(1)).read_to_end(&mut body) {
+    let read = reader.take(limit.saturating_add(1)).read_to_end(&mut body);
+    *came += body.len() as u64;
+    match read {
         Ok(_) if body.len() as u64 > limit => Err(too_large(limit, "the body")),
         Ok(_) => Ok(body),
         Err(error) => Err(broken(error)),
@@ -254,9 +257,11 @@ mod tests {
     #[test]
     fn reading_is_capped() {
         let never = |_| unreachable!();
-        assert_eq!(read(TEXT, None, TEXT.len() as u64, never).as_deref(), Ok(TEXT));
-        assert_eq!(read(TEXT, None, 10, never).unwrap_err().kind, FailureKind::TooLarge);
-        assert_eq!(read(io::repeat(1), None, 1000, never).unwrap_err().kind, FailureKind::TooLarge);
-        assert_eq!(read(io::empty(), Some(1001), 1000, never).unwrap_err().kind, FailureKind::TooLarge);
+        let mut came = 0;
+        assert_eq!(read(TEXT, None, TEXT.len() as u64, &mut came, never).as_deref(), Ok(TEXT));
+        assert_eq!(read(TEXT, None, 10, &mut came, never).unwrap_err().kind, FailureKind::TooLarge);
+        assert_eq!(read(io::repeat(1), None, 1000, &mut came, never).unwrap_err().kind, FailureKind::TooLarge);
+        assert_eq!(read(io::empty(), Some(1001), 1000, &mut came, never).unwrap_err().kind, FailureKind::TooLarge);
+        assert_eq!(came, TEXT.len() as u64 + 11 + 1001);
     }
 }

@@ -13,7 +13,8 @@ use url::Url;
 
 /// Feeds first; `*/*` because many servers answer 406 without it.
 const ACCEPT: HeaderValue = HeaderValue::from_static(
-    "application/atom+xml, application/rss+xml, application/feed+json, application/xml;q=0.9, text/xml;q=0.9, */*;q=0.5",
+    "application/atom+xml, application/rss+xml, application/feed+json, \
+     application/xml;q=0.9, text/xml;q=0.9, */*;q=0.5",
 );
 const ACCEPT_ENCODING: HeaderValue = HeaderValue::from_static("gzip, deflate, br");
 /// Bytes of one validator; a longer one is not sent, and the answer is a whole document.
@@ -168,26 +169,23 @@ impl Walk<'_> {
         let announced = body.content_length();
         let deadline = self.deadline;
         let broken = |error| hop::broken_body(error, &url, deadline);
-        let read = body::read(body.as_reader(), announced, self.limits.max_body_bytes, broken);
+        let read = body::read(body.as_reader(), announced, self.limits.max_body_bytes, &mut self.wire_bytes, broken);
         let headers = freshness(&parts.headers);
         match read {
             Err(failure) => End::Failed { failure, headers },
-            Ok(body) => {
-                self.wire_bytes += body.len() as u64;
-                End::Document(Document {
-                    content_type: text(&parts.headers, header::CONTENT_TYPE),
-                    content_encoding: all(&parts.headers, header::CONTENT_ENCODING),
-                    link_headers: parts.headers.get_all(header::LINK).iter().map(readable).collect(),
-                    headers,
-                    validators: Validators {
-                        url: url.to_string(),
-                        etag: text(&parts.headers, header::ETAG),
-                        last_modified: text(&parts.headers, header::LAST_MODIFIED),
-                    },
-                    url,
-                    body,
-                })
-            }
+            Ok(body) => End::Document(Document {
+                content_type: text(&parts.headers, header::CONTENT_TYPE),
+                content_encoding: all(&parts.headers, header::CONTENT_ENCODING),
+                link_headers: parts.headers.get_all(header::LINK).iter().map(readable).collect(),
+                headers,
+                validators: Validators {
+                    url: url.to_string(),
+                    etag: text(&parts.headers, header::ETAG),
+                    last_modified: text(&parts.headers, header::LAST_MODIFIED),
+                },
+                url,
+                body,
+            }),
         }
     }
 }

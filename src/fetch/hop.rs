@@ -84,9 +84,7 @@ pub(super) fn send(network: &Network, ask: Ask) -> Answer {
     let result = call(&agent, &ask);
     let reached = targets.get(progress.tried.load(Ordering::Relaxed).wrapping_sub(1));
     let result = result.map_err(|error| {
-        // The connect budget's end is not the chain's, but its start is nearly the same when the chain is short of
-        // time.
-        let late = Instant::now() >= ask.deadline;
+        let late = is_late(ask.deadline);
         failure(error, progress.stage(), ask.url, late)
     });
     Answer { reached: reached.map(|target| target.class), result }
@@ -226,9 +224,14 @@ pub(super) fn is_local(error: &io::Error) -> bool {
 
 /// What an error while a body is read means: the connection stood, so it is never `connect`.
 pub(super) fn broken_body(error: io::Error, url: &Url, deadline: Instant) -> Failure {
-    let failure = failure(Error::from(error), Stage::Http, url, Instant::now() >= deadline);
+    let failure = failure(Error::from(error), Stage::Http, url, is_late(deadline));
     let kind = if failure.kind == FailureKind::Connect { FailureKind::Protocol } else { failure.kind };
     Failure { kind, ..failure }
+}
+
+/// The chain's time is over, or so nearly that whichever timeout came first means that.
+fn is_late(deadline: Instant) -> bool {
+    deadline.saturating_duration_since(Instant::now()) < Duration::from_millis(20)
 }
 
 fn out_of_time(url: &Url, stage: Stage) -> Failure {
