@@ -14,8 +14,8 @@ const MAX_LAYERS: usize = 2;
 /// At most this is reserved on the server's word (Content-Length), in bytes; more comes with the bytes themselves.
 const FIRST_RESERVE: u64 = 64 * 1024;
 
-/// Reads all of a body, at most `limit` bytes; one byte more is `too_large`. `announced` is Content-Length; `came` is raised by what was read, failure or not. Errors of
-/// the connection go through `broken`.
+/// Reads all of a body, at most `limit` bytes; one byte more is `too_large`. `announced` is Content-Length; `came` is
+/// raised by what was read, failure or not. Errors of the connection go through `broken`.
 pub(super) fn read(
     reader: impl Read,
     announced: Option<u64>,
