@@ -55,7 +55,7 @@ pub(super) struct Answer {
 pub(super) fn send(network: &Network, ask: Ask) -> Answer {
     let begun = Instant::now();
     let connect_until = begun.checked_add(ask.connect_timeout).map_or(ask.deadline, |until| until.min(ask.deadline));
-    if begun >= ask.deadline {
+    if is_late(ask.deadline) {
         return Answer { reached: None, result: Err(out_of_time(ask.url, Stage::Lookup)) };
     }
     let targets = match lookup::targets(network, ask.url, ask.may_be_private, connect_until) {
