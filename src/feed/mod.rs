@@ -3,10 +3,16 @@
 //! Never touches the network or the database. Called by `worker` (on pool threads) and by the commands that look at one URL.
 //! Whatever comes in, a value comes out: no input may panic past this module or overflow the stack.
 
+mod convert;
+mod dates;
 pub mod discover;
+mod json;
 pub mod links;
 pub mod parse;
+mod repair;
+mod scan;
 pub mod sniff;
+mod text;
 
 /// A parsed feed: plain data, UTF-8, without control characters other than line feeds and tabs in long texts.
 #[derive(Debug, Clone, Default, PartialEq)]
