@@ -49,7 +49,7 @@ fn convert(entry: model::Entry, about: Option<&str>, author: Option<&String>, rd
         title: entry.title.as_ref().or_else(|| entry.media.iter().find_map(|m| m.title.as_ref())).and_then(title),
         author: person(&entry.authors).or_else(|| author.cloned()),
         summary,
-        content: entry.content.as_ref().filter(|c| readable(c)).and_then(|c| text::long(c.body.as_deref()?)),
+        content: entry.content.as_ref().filter(|c| readable(c)).and_then(body),
         published_at: entry.published.map(|d| d.timestamp()),
         updated_at: entry.updated.map(|d| d.timestamp()),
         enclosures: enclosures(&entry, base),
@@ -67,11 +67,20 @@ fn readable(content: &model::Content) -> bool {
     kind.starts_with("text/") || kind.contains("xml") || kind.contains("html")
 }
 
+/// feed-rs writes XHTML out with `<br></br>`, which browsers read as two breaks.
+fn body(content: &model::Content) -> Option<String> {
+    let body = content.body.as_deref()?;
+    match content.content_type.as_str() {
+        "application/xhtml" => text::long(&body.replace("</br>", "")),
+        _ => text::long(body),
+    }
+}
+
 /// The first with a name, else the first with an address; feed-rs leaves the brackets of `a@x (Ann)` on.
 fn person(people: &[model::Person]) -> Option<String> {
     let name = |p: &model::Person| {
         let name = p.name.as_deref()?;
-        text::title(name.trim().trim_start_matches(['(', '<']).trim_end_matches([')', '>']), false)
+        text::title(name.trim().trim_start_matches(['(', '<', '（']).trim_end_matches([')', '>', '）']), false)
     };
     people.iter().find_map(name).or_else(|| people.iter().find_map(|p| text::short(p.email.as_deref()?)))
 }

@@ -105,7 +105,11 @@ fn entry(item: &Value, base: &Url, inherited: Option<&String>) -> Entry {
         content: html.or(plain),
         published_at: at("date_published"),
         updated_at: at("date_modified"),
-        enclosures: item.get("attachments").and_then(Value::as_array).into_iter().flatten()
+        enclosures: item
+            .get("attachments")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
             .filter_map(|a| {
                 Some(Enclosure {
                     url: url(a, "url", base)?,

@@ -61,7 +61,7 @@ fn parameters<'a>(text: &'a str, target: &str, base: &Url) -> (Option<Link>, &'a
         let mut value = String::new();
         rest = rest[end..].trim_start();
         if let Some(after) = rest.strip_prefix('=') {
-            (value, rest) = parameter(after.trim_start());
+            (value, rest) = parameter(after.trim_start(), name.starts_with("title"));
         } else if end == 0 {
             // Nothing that could be a name: over it, so that the loop ends.
             rest = rest.get(rest.chars().next().map_or(0, char::len_utf8)..).unwrap_or("");
@@ -92,8 +92,8 @@ fn parameters<'a>(text: &'a str, target: &str, base: &Url) -> (Option<Link>, &'a
     (link, rest)
 }
 
-/// A value, quoted or not: (value, rest).
-fn parameter(text: &str) -> (String, &str) {
+/// A value, quoted or not: (value, rest). Only `free` text may hold what looks like another link.
+fn parameter(text: &str, free: bool) -> (String, &str) {
     if let Some(inside) = text.strip_prefix('"') {
         let mut value = String::new();
         let mut chars = inside.char_indices();
@@ -102,7 +102,7 @@ fn parameter(text: &str) -> (String, &str) {
                 '"' => return (value, &inside[i + 1..]),
                 '\\' => value.extend(chars.next().map(|(_, c)| c)),
                 // A quote that never closed has run into the next link.
-                '<' if value.trim_end().ends_with(',') => break,
+                '<' if !free && value.trim_end().ends_with(',') => break,
                 c => value.push(c),
             }
         }

@@ -4,8 +4,11 @@
 //! Whatever comes in, a value comes out: no input may panic past this module or overflow the stack.
 
 mod convert;
+#[cfg(test)]
+mod corpus;
 mod dates;
 pub mod discover;
+mod html;
 mod json;
 pub mod links;
 pub mod parse;

@@ -11,7 +11,7 @@ use url::Url;
 
 type Step = fn(&str) -> Option<String>;
 
-const STEPS: [Step; 9] = [
+const STEPS: [Step; 11] = [
     junk_before_root,
     control_characters,
     references,
@@ -21,6 +21,8 @@ const STEPS: [Step; 9] = [
     atom_03,
     atom_types,
     fatal_extras,
+    mail_addresses,
+    durations,
 ];
 
 const ATOM: &str = "http://www.w3.org/2005/Atom";
@@ -37,9 +39,13 @@ pub(super) fn mend(body: &str, attempt: impl Fn(&str) -> Result<Feed, ParseError
             doc = Cow::Owned(mended);
         }
     }
-    attempt(&doc).or_else(|error| match complete_items(&doc) {
-        Some(cut) => attempt(&cut),
-        None => Err(error),
+    attempt(&doc).or_else(|error| match error {
+        // A bound: fewer items would not be the same document.
+        ParseError::TooLarge(_) | ParseError::TooManyItems(_) | ParseError::TooDeep(_) => Err(error),
+        ParseError::NotAFeed(_) | ParseError::Panicked => match complete_items(&doc) {
+            Some(cut) => attempt(&cut),
+            None => Err(error),
+        },
     })
 }
 
@@ -61,9 +67,7 @@ fn edit<'a>(text: &'a str, mut change: impl FnMut(Tag<'a>) -> Option<String>) ->
 }
 
 /// A start tag with new attributes: `change` maps (name, raw value) to the value, `None` drops the attribute.
-fn start(
-    new_name: &str, inner: &str, empty: bool, change: impl Fn(&str, &str) -> Option<String>,
-) -> String {
+fn start(new_name: &str, inner: &str, empty: bool, change: impl Fn(&str, &str) -> Option<String>) -> String {
     let mut tag = format!("<{new_name}");
     for (key, value) in attributes(inner).filter(|(key, _)| !key.is_empty()) {
         if let Some(value) = change(key, value) {
@@ -142,8 +146,24 @@ fn references(text: &str) -> Option<String> {
 
 /// The names of RSS as feed-rs wants them.
 const RSS_NAMES: [&str; 18] = [
-    "rss", "channel", "item", "title", "link", "description", "pubDate", "guid", "author", "category", "enclosure",
-    "comments", "ttl", "image", "url", "lastBuildDate", "language", "managingEditor",
+    "rss",
+    "channel",
+    "item",
+    "title",
+    "link",
+    "description",
+    "pubDate",
+    "guid",
+    "author",
+    "category",
+    "enclosure",
+    "comments",
+    "ttl",
+    "image",
+    "url",
+    "lastBuildDate",
+    "language",
+    "managingEditor",
 ];
 
 /// `<rss>` of any version, in any case, and a `<channel>` without it.
@@ -285,13 +305,14 @@ fn fatal_extras(text: &str) -> Option<String> {
         let (prefix, local) = split(full);
         let media = prefix.eq_ignore_ascii_case("media") && matches!(local, "title" | "description");
         let podcast = prefix.eq_ignore_ascii_case("podcast") && local == "person";
-        let base = inner.contains("xml:base")
-            && attributes(inner).any(|(key, value)| key == "xml:base" && bad_base(value));
+        let base =
+            inner.contains("xml:base") && attributes(inner).any(|(key, value)| key == "xml:base" && bad_base(value));
         if !media && !podcast && !base {
             return None;
         }
         let keep = |key: &str, value: &str| {
-            let drop = media && key == "type" || podcast && matches!(key, "role" | "group") || key == "xml:base" && base;
+            let drop =
+                media && key == "type" || podcast && matches!(key, "role" | "group") || key == "xml:base" && base;
             (!drop).then(|| value.to_owned())
         };
         // An empty one is given a blank to live on: dropping it would need its end tag too.
@@ -303,6 +324,54 @@ fn fatal_extras(text: &str) -> Option<String> {
     })
 }
 
+/// Rewrites the text that follows the start tags that `wanted` names, up to the next end tag.
+fn edit_text(text: &str, wanted: impl Fn(&str) -> bool, change: impl Fn(&str) -> Option<String>) -> Option<String> {
+    let (mut out, mut at) = (String::new(), 0);
+    for (range, tag) in Tags::new(text) {
+        let Tag::Start { inner, empty: false } = tag else { continue };
+        // The text of the one before may reach over this tag.
+        if range.end < at || !wanted(split(name(inner)).1) {
+            continue;
+        }
+        let content = &text[range.end..];
+        let content = &content[..content.find("</").unwrap_or(0)];
+        if let Some(new) = change(content) {
+            out.push_str(&text[at..range.end]);
+            out.push_str(&new);
+            at = range.end + content.len();
+        }
+    }
+    if at == 0 {
+        return None;
+    }
+    out.push_str(&text[at..]);
+    Some(out)
+}
+
+/// feed-rs panics where a letter beyond ASCII touches a mail address (it slices one byte beside it): blanks between.
+fn mail_addresses(text: &str) -> Option<String> {
+    let wanted = |local: &str| matches!(local, "author" | "managingEditor" | "webMaster" | "creator" | "name");
+    edit_text(text, wanted, |content| {
+        if content.is_ascii() || !content.contains('@') {
+            return None;
+        }
+        let (mut out, mut before) = (String::with_capacity(content.len() + 8), ' ');
+        for c in content.chars() {
+            if c.is_ascii() != before.is_ascii() {
+                out.push(' ');
+            }
+            out.push(c);
+            before = c;
+        }
+        Some(out)
+    })
+}
+
+/// feed-rs panics on durations that do not fit in 64 bits; none is kept anyway.
+fn durations(text: &str) -> Option<String> {
+    edit_text(text, |local| local == "duration", |content| (content.len() > 16).then(String::new))
+}
+
 /// The head of the document, those items that are whole and well-formed, and the end tags that close it: for documents cut
 /// off on the way and for items with broken markup. `None` when no item is whole.
 fn complete_items(text: &str) -> Option<String> {
@@ -310,7 +379,7 @@ fn complete_items(text: &str) -> Option<String> {
     let (mut out, mut closers): (String, Vec<&str>) = (String::new(), Vec::new());
     // Of the item at hand: where it begins and how many elements were open above it.
     let mut item: Option<(usize, usize)> = None;
-    let mut whole = true;
+    let (mut whole, mut kept) = (true, 0);
     for (range, tag) in Tags::new(text) {
         match tag {
             Tag::Start { inner, empty } => {
@@ -339,6 +408,7 @@ fn complete_items(text: &str) -> Option<String> {
                 if open.get(depth) == Some(&inner) && (open.len() == depth + 1 || split(inner).1.len() > 3) {
                     if open.len() == depth + 1 && whole {
                         out.push_str(&text[start..range.end]);
+                        kept += 1;
                     }
                     open.truncate(depth);
                     item = None;
@@ -351,7 +421,7 @@ fn complete_items(text: &str) -> Option<String> {
             _ => {}
         }
     }
-    if closers.is_empty() {
+    if kept == 0 {
         return None;
     }
     for tag_name in closers.iter().rev() {

@@ -24,9 +24,14 @@ const SMALL_TEXT: usize = 2048;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tag<'a> {
     /// `inner` is name and attributes, without the slash of an empty element.
-    Start { inner: &'a str, empty: bool },
+    Start {
+        inner: &'a str,
+        empty: bool,
+    },
     /// `inner` is the name.
-    End { inner: &'a str },
+    End {
+        inner: &'a str,
+    },
     CData,
     Comment,
     /// DOCTYPE, processing instruction, unknown.
@@ -225,7 +230,7 @@ pub(super) fn scan(text: &str, base: &Url, limits: &ParseLimits) -> Result<Scan,
     let mut walk = Walk::new(text, base);
     let mut tags = Tags::new(text);
     let (mut depth, mut seen) = (0usize, 0usize);
-    while let Some((range, tag)) = tags.next() {
+    for (range, tag) in tags.by_ref() {
         match tag {
             Tag::Start { inner, empty } => {
                 seen += 1;
@@ -446,7 +451,8 @@ impl<'a> Walk<'a> {
 
 /// Atom 1.0's namespace with the spellings seen in the wild, and 0.3's.
 pub(super) fn is_atom(namespace: &str) -> bool {
-    let rest = namespace.trim().trim_start_matches("https://").trim_start_matches("http://").trim_end_matches(['/', '#']);
+    let rest =
+        namespace.trim().trim_start_matches("https://").trim_start_matches("http://").trim_end_matches(['/', '#']);
     rest.eq_ignore_ascii_case("www.w3.org/2005/Atom") || rest.eq_ignore_ascii_case("purl.org/atom/ns")
 }
 

@@ -1,5 +1,6 @@
 //! What a body is, by its bytes: the content type is wrong too often (knowledge: hubs deliver Atom as `text/html`).
 
+use super::text;
 use memchr::memmem;
 
 /// What a document is.
@@ -122,8 +123,8 @@ fn known(root: &str) -> Option<Kind> {
 
 fn looks_like_html(root: &str) -> bool {
     const TAGS: [&str; 16] = [
-        "div", "p", "script", "meta", "title", "link", "a", "center", "table", "h1", "style", "br", "b", "font", "noscript",
-        "iframe",
+        "div", "p", "script", "meta", "title", "link", "a", "center", "table", "h1", "style", "br", "b", "font",
+        "noscript", "iframe",
     ];
     local_name(root).is_some_and(|name| TAGS.iter().any(|t| name.eq_ignore_ascii_case(t)))
 }
@@ -131,7 +132,7 @@ fn looks_like_html(root: &str) -> bool {
 /// Where a feed's root (or the XML declaration before it) begins behind junk, within the first 8 KiB; never inside a page.
 pub(super) fn feed_start(body: &str) -> Option<usize> {
     let mut declaration = None;
-    let window = &body[..body.floor_char_boundary(body.len().min(JUNK))];
+    let window = &body[..text::floor(body, JUNK)];
     for (at, _) in window.match_indices('<') {
         let here = &body[at..];
         if here.starts_with("<?xml") {

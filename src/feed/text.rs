@@ -130,11 +130,16 @@ fn without_tags(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// The last character boundary at or before `max` (`str::floor_char_boundary` is younger than our Rust).
+pub(super) fn floor(text: &str, max: usize) -> usize {
+    (0..=max.min(text.len())).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0)
+}
+
 /// At most `max` bytes of it, on one line, for messages.
 pub(super) fn clip(text: &str, max: usize) -> String {
     let mut line = short(text).unwrap_or_default();
     if line.len() > max {
-        line.truncate(line.floor_char_boundary(max));
+        line.truncate(floor(&line, max));
         line.push('…');
     }
     line
