@@ -118,7 +118,7 @@ CREATE TABLE entries (
   id            INTEGER PRIMARY KEY AUTOINCREMENT,  -- only grows: remember the last one you read
   feed_id       INTEGER NOT NULL,
   guid          TEXT NOT NULL,      -- the entry's identity inside its feed: its own id, else its link, else a hash
-  fingerprint   INTEGER NOT NULL,   -- of all that follows: equal means unchanged
+  fingerprint   INTEGER NOT NULL DEFAULT 0,  -- of all that is stored: equal means unchanged
   first_seen_at INTEGER NOT NULL,
   changed_at    INTEGER NOT NULL,   -- first_seen_at until the publisher changes something
   published_at  INTEGER,            -- as the feed says; a date in the future is cut to when the entry was seen

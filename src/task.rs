@@ -106,6 +106,7 @@ impl Reading {
 
 /// What a good answer held.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // almost always the large one
 pub enum Content {
     Feed {
         feed: Feed,
@@ -113,9 +114,13 @@ pub enum Content {
         validators: Validators,
     },
     /// 200 with the very bytes that were parsed last time.
-    SameBytes { validators: Validators },
+    SameBytes {
+        validators: Validators,
+    },
     /// 304 to validators that this URL issued.
-    NotModified { validators: Validators },
+    NotModified {
+        validators: Validators,
+    },
 }
 
 /// A page that named feeds.

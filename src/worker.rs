@@ -132,7 +132,9 @@ impl Worker {
             // rayon aborts the process where a job panics and no handler is set.
             .panic_handler(|_| ::log::error!("a pool thread panicked outside of a job"))
             .build()
-            .map_err(|error| Error::Failed(format!("cannot start {threads} threads ({error}); try fewer, --threads 8")))?;
+            .map_err(|error| {
+                Error::Failed(format!("cannot start {threads} threads ({error}); try fewer, --threads 8"))
+            })?;
         let (send, receive) = sync_channel(threads);
         let network = network(&settings, options.names.clone(), options.roots_pem.clone())?;
         let width = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
@@ -145,7 +147,7 @@ impl Worker {
             roots_pem: options.roots_pem,
             limits: Arc::new(limits(&settings)),
             tools: Arc::new(Tools { network, gate: ParseGate::new(width) }),
-            hosts: Hosts { concurrency: settings.host_concurrency, delay: settings.host_delay, ..Hosts::default() },
+            hosts: Hosts::new(settings.host_concurrency, settings.host_delay),
             settings,
             pool,
             threads,
@@ -267,8 +269,8 @@ impl Worker {
         let now = self.clock.now();
         let at = Instant::now();
         let room = claims != Claims::None && self.in_flight < self.threads;
-        let due = room
-            && (self.next_due.is_some_and(|due| due <= now) || self.next_slot.is_some_and(|slot| slot <= at));
+        let due =
+            room && (self.next_due.is_some_and(|due| due <= now) || self.next_slot.is_some_and(|slot| slot <= at));
         // Asked without a lock first: whoever only wakes up writes nothing.
         let due = due && {
             self.next_due = jobs::next_due(&self.db)?;
@@ -324,7 +326,7 @@ impl Worker {
             }
             if claims != Claims::None {
                 *holds = fetch_log::held_hosts(db, now)?;
-                let mut claim = Claim { db, life, settings, limits, hosts, holds, now, claims, longest, next_slot };
+                let mut claim = Claim { db, life, limits, hosts, holds, now, claims, longest, next_slot };
                 claim.all(idle, &mut tasks)?;
                 *next_due = jobs::next_due(db)?;
             }
@@ -409,7 +411,6 @@ impl Worker {
 struct Claim<'a> {
     db: &'a Connection,
     life: &'a LifeSign,
-    settings: &'a Settings,
     limits: &'a Arc<FetchLimits>,
     hosts: &'a mut Hosts,
     holds: &'a HashMap<String, i64>,

@@ -2,11 +2,26 @@
 
 use super::output::Output;
 use crate::error::{EXIT_OK, Error, Result};
-use crate::fetch::{Chain, End};
-use crate::rules::canonical::without_credentials;
+use crate::fetch::{Chain, End, Request};
+use crate::rules::canonical::{canonical, without_credentials};
 use crate::rules::moved::{Hop, permanent_target};
 use std::io::Write;
 use url::Url;
+
+/// Follows where a URL leads and prints the way.
+pub fn run(url: &str, out: &mut Output<impl Write>) -> Result<u8> {
+    let (tools, limits) = super::tools()?;
+    let spellings = canonical(url).map_err(|refusal| Error::Failed(refusal.to_string()))?;
+    let follow = |url: &Url| {
+        let request = Request { url, validators: None, trusted: true, deadline: None };
+        tools.network.chain(&request, &limits.http)
+    };
+    let chain = follow(spellings.given());
+    match &spellings.http_fallback {
+        Some(plain) if chain.hops.is_empty() => show(plain, &follow(plain), out),
+        _ => show(spellings.given(), &chain, out),
+    }
+}
 
 /// Prints a chain that began at `asked`. When the chain failed, the hops up to there are printed too, and the failure
 /// is the error.

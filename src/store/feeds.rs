@@ -153,13 +153,7 @@ fn history(
 }
 
 /// Fills what the feed itself says of its title and page where the user wrote nothing, and the publisher's spelling.
-pub fn describe(
-    db: &Connection,
-    id: i64,
-    title: Option<&str>,
-    site: Option<&str>,
-    pretty: Option<&str>,
-) -> Result<()> {
+pub fn describe(db: &Connection, id: i64, title: Option<&str>, site: Option<&str>, pretty: Option<&str>) -> Result<()> {
     db.prepare_cached(
         "UPDATE feeds SET title = coalesce(title, ?2), site_url = coalesce(site_url, ?3), pretty_url = coalesce(?4, pretty_url)
          WHERE id = ?1 AND (title IS NULL AND ?2 IS NOT NULL OR site_url IS NULL AND ?3 IS NOT NULL OR ?4 IS NOT NULL)",
@@ -242,9 +236,10 @@ pub fn merge(db: &Connection, mover: &StoredFeed, survivor: &StoredFeed, statuse
     )?;
     // What was merged into the mover before now stands one step nearer to the survivor.
     db.execute("UPDATE feeds SET merged_into = ?2 WHERE merged_into = ?1 AND id <> ?2", [mover.id, survivor.id])?;
-    db.execute("UPDATE subscriptions SET state = 'unsubscribing' WHERE feed_id = ?1 AND state IN ('pending', 'active')", [
-        mover.id,
-    ])?;
+    db.execute(
+        "UPDATE subscriptions SET state = 'unsubscribing' WHERE feed_id = ?1 AND state IN ('pending', 'active')",
+        [mover.id],
+    )?;
     clear_pending(db, mover.id)?;
     history(db, mover.id, &mover.url, &survivor.url, Reason::Merged, statuses, now)
 }
@@ -265,6 +260,26 @@ pub fn swap(
     db.execute(put, params![mover.id, merged.url, merged.url_key, now])?;
     db.execute(put, params![merged.id, mover.url, mover.url_key, now])?;
     history(db, mover.id, &mover.url, &merged.url, reason, statuses, now)
+}
+
+/// Makes a merged feed one of its own again, and holds the address of its survivor.
+pub fn unmerge(db: &Connection, feed: &StoredFeed, survivor_url: Option<&str>, now: i64) -> Result<()> {
+    db.execute(
+        "UPDATE feeds SET state = 'active', merged_into = NULL, etag = NULL, last_modified = NULL, validators_url = NULL,
+             body_hash = NULL WHERE id = ?1",
+        [feed.id],
+    )?;
+    if let Some(url) = survivor_url {
+        hold_target(db, feed.id, url, now)?;
+        history(db, feed.id, url, &feed.url, Reason::Reverted, "", now)?;
+    }
+    Ok(())
+}
+
+/// The feed's job is due at once.
+pub fn due_now(db: &Connection, feed_id: i64) -> Result<()> {
+    db.execute("UPDATE jobs SET run_at = 0 WHERE feed_id = ?1 AND kind = 'fetch'", [feed_id])?;
+    Ok(())
 }
 
 /// The move this feed waits for.

@@ -88,9 +88,7 @@ pub fn next_due(db: &Connection) -> Result<Option<i64>> {
 /// How many jobs are due, counted up to `most`.
 pub fn count_due(db: &Connection, now: i64, most: i64) -> Result<i64> {
     Ok(db
-        .prepare_cached(
-            "SELECT count(*) FROM (SELECT 1 FROM jobs WHERE claimed_by IS NULL AND run_at <= ?1 LIMIT ?2)",
-        )?
+        .prepare_cached("SELECT count(*) FROM (SELECT 1 FROM jobs WHERE claimed_by IS NULL AND run_at <= ?1 LIMIT ?2)")?
         .query_row(params![now, most], |row| row.get(0))?)
 }
 
@@ -113,9 +111,11 @@ pub fn postpone(db: &Connection, job_id: i64, run_at: i64) -> Result<()> {
 
 /// Whether the claim is still ours.
 pub fn holds(db: &Connection, claim: &Claim, worker: &str) -> Result<bool> {
-    Ok(db
-        .prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND attempts = ?2 AND claimed_by = ?3")?
-        .exists(params![claim.job_id, claim.attempts, worker])?)
+    Ok(db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND attempts = ?2 AND claimed_by = ?3")?.exists(params![
+        claim.job_id,
+        claim.attempts,
+        worker
+    ])?)
 }
 
 /// Ends a claim and sets the next run, unless `run_at` was changed since the claim: then that stands. Answers whether the

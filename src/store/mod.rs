@@ -16,4 +16,6 @@ pub mod open;
 #[cfg(feature = "worker")]
 pub mod settings;
 #[cfg(feature = "worker")]
+pub mod status;
+#[cfg(feature = "worker")]
 pub mod transaction;

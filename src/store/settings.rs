@@ -38,7 +38,9 @@ impl Settings {
             statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
         let text = |key: &str| {
             values.get(key).cloned().ok_or_else(|| {
-                Error::Database(format!("the setting {key} is missing from the table settings; restore it from schema.sql"))
+                Error::Database(format!(
+                    "the setting {key} is missing from the table settings; restore it from schema.sql"
+                ))
             })
         };
         let number = |key: &str| {

@@ -63,7 +63,8 @@ impl Context<'_> {
             && self.regret(&feed, old, outcome, content)?
         {
             let reverted = StoredFeed { url: old.clone(), ..feed };
-            let placed = Placed { feed_id: reverted.id, outcome: Some("moved"), message: Some(format!("back to {old}")) };
+            let placed =
+                Placed { feed_id: reverted.id, outcome: Some("moved"), message: Some(format!("back to {old}")) };
             return self.succeeded(claim, &reverted, outcome, reading, content, placed);
         }
         match &outcome.reading.result {
@@ -199,7 +200,13 @@ impl Context<'_> {
         if let Some(holder) = feeds::holder(self.db, &key, target.as_str(), feed.id)? {
             if holder.state == "merged" {
                 feeds::swap(self.db, feed, &holder, reason, &statuses, self.now)?;
-                ::log::info!("feed {}: {} -> {target} ({}), taken from feed {}", feed.id, feed.url, reason.name(), holder.id);
+                ::log::info!(
+                    "feed {}: {} -> {target} ({}), taken from feed {}",
+                    feed.id,
+                    feed.url,
+                    reason.name(),
+                    holder.id
+                );
                 return self.moved(feed, target, reason, page);
             }
             let sure = canonical(&holder.url).is_ok_and(|canonical| strict_key(&canonical.url) == key);
@@ -305,18 +312,21 @@ impl Context<'_> {
             ::log::info!("feed {}: {} new entries", placed.feed_id, written.new);
         }
         let (statuses, last_url) = way(reading);
-        fetch_log::fetched(self.db, &Fetched {
-            feed_id: feed.id,
-            at: self.now,
-            status: reading.last_status(),
-            statuses: &statuses,
-            final_url: last_url.filter(|url| *url != feed.url),
-            bytes: outcome.wire_bytes,
-            duration_ms: outcome.duration.as_millis() as u64,
-            outcome: named,
-            new_entries: written.new,
-            message: placed.message.as_deref(),
-        })
+        fetch_log::fetched(
+            self.db,
+            &Fetched {
+                feed_id: feed.id,
+                at: self.now,
+                status: reading.last_status(),
+                statuses: &statuses,
+                final_url: last_url.filter(|url| *url != feed.url),
+                bytes: outcome.wire_bytes,
+                duration_ms: outcome.duration.as_millis() as u64,
+                outcome: named,
+                new_entries: written.new,
+                message: placed.message.as_deref(),
+            },
+        )
     }
 
     /// The failure columns, the next try, the hold of a host that asked for one, and the log.
@@ -348,18 +358,21 @@ impl Context<'_> {
             (false, _) => ::log::debug!("feed {}: {}: {}", feed.id, failure.kind, failure.message),
         }
         let (statuses, last_url) = way(reading);
-        fetch_log::fetched(self.db, &Fetched {
-            feed_id: feed.id,
-            at: self.now,
-            status: reading.last_status(),
-            statuses: &statuses,
-            final_url: last_url.filter(|url| *url != feed.url),
-            bytes: outcome.wire_bytes,
-            duration_ms: outcome.duration.as_millis() as u64,
-            outcome: "failed",
-            new_entries: 0,
-            message: Some(&failure.message),
-        })
+        fetch_log::fetched(
+            self.db,
+            &Fetched {
+                feed_id: feed.id,
+                at: self.now,
+                status: reading.last_status(),
+                statuses: &statuses,
+                final_url: last_url.filter(|url| *url != feed.url),
+                bytes: outcome.wire_bytes,
+                duration_ms: outcome.duration.as_millis() as u64,
+                outcome: "failed",
+                new_entries: 0,
+                message: Some(&failure.message),
+            },
+        )
     }
 }
 
@@ -377,7 +390,10 @@ fn target(feed: &StoredFeed, stored: &Url, reading: &Reading, page: Option<&Page
 /// The publisher's spelling, where what is stored is FeedBurner's canonical form of it.
 fn pretty(given: &str, reading: &Reading) -> Option<String> {
     let moved_to = moved::permanent_target(&reading.hops).map(Url::as_str);
-    canonical(moved_to.unwrap_or(given)).ok().filter(|canonical| moved_to.is_some() || canonical.url == reading.start)?.pretty
+    canonical(moved_to.unwrap_or(given))
+        .ok()
+        .filter(|canonical| moved_to.is_some() || canonical.url == reading.start)?
+        .pretty
 }
 
 /// The statuses of a reading, and the URL of its last response.

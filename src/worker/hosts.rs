@@ -33,6 +33,11 @@ pub struct Hosts {
 }
 
 impl Hosts {
+    /// Nobody was visited yet.
+    pub fn new(concurrency: u32, delay: Duration) -> Hosts {
+        Hosts { concurrency, delay, ..Hosts::default() }
+    }
+
     /// Asks for `job` to start at `host` now.
     pub fn turn(&mut self, job: i64, host: &str, now: Instant) -> Turn {
         let (delay, most) = (self.delay, self.concurrency.max(1));
@@ -102,7 +107,7 @@ mod tests {
 
     #[test]
     fn starts_are_spaced_and_each_waiting_job_is_put_off_once() {
-        let mut hosts = Hosts { concurrency: 2, delay: Duration::from_millis(500), ..Hosts::default() };
+        let mut hosts = Hosts::new(2, Duration::from_millis(500));
         let t0 = Instant::now();
         assert_eq!(hosts.turn(1, "a", t0), Turn::Start);
         assert_eq!(hosts.turn(2, "a", t0), Turn::Wait(Duration::from_millis(500)));
@@ -121,7 +126,7 @@ mod tests {
 
     #[test]
     fn without_delay_only_the_number_counts() {
-        let mut hosts = Hosts { concurrency: 1, delay: Duration::ZERO, ..Hosts::default() };
+        let mut hosts = Hosts::new(1, Duration::ZERO);
         let t0 = Instant::now();
         assert_eq!(hosts.turn(1, "a", t0), Turn::Start);
         assert!(matches!(hosts.turn(2, "a", t0), Turn::Wait(_)));

@@ -112,9 +112,9 @@ pub fn announced(url: &Url, tools: &Tools, limits: &FetchLimits) -> Result<Optio
 }
 
 /// Whether one of the page's last resorts is a feed, for `discover`.
-pub fn first_feed(candidates: &[String], tools: &Tools, limits: &FetchLimits, private: bool) -> Option<String> {
+pub fn first_feed(candidates: &[String], tools: &Tools, limits: &FetchLimits) -> Option<String> {
     let mut job = Job { tools, limits, deadline: Instant::now() + limits.http.chain_timeout, wire_bytes: 0 };
-    candidates.iter().find(|url| job.candidate(url, private).is_some()).cloned()
+    candidates.iter().find(|url| job.candidate(url, true).is_some()).cloned()
 }
 
 fn regrettable(failure: &Failure) -> bool {
@@ -189,7 +189,8 @@ impl Job<'_> {
             Found::Page(url, announced) => (url, announced),
         };
         if !task.may_discover && !task.keep_url {
-            reading.result = Err(Failure::new(FailureKind::NotAFeed, format!("an HTML page came instead of a feed: {url}")));
+            reading.result =
+                Err(Failure::new(FailureKind::NotAFeed, format!("an HTML page came instead of a feed: {url}")));
             return (reading, None);
         }
         match self.discover(&announced, reading.private) {
@@ -278,20 +279,21 @@ impl Job<'_> {
 }
 
 /// Unpacks, decodes and parses a document, or reads the page that it is.
-fn open(mut document: Document, limits: &FetchLimits, known: Option<i64>) -> Found {
+fn open(document: Document, limits: &FetchLimits, known: Option<i64>) -> Found {
     let body = match document.decode(limits.http.max_body_bytes) {
         Ok(body) => body,
         Err(failure) => return Found::Failed(failure),
     };
     let body_hash = identity::hash_bytes(&body);
-    let validators = std::mem::take(&mut document.validators);
     if known == Some(body_hash) {
-        return Found::Content(Content::SameBytes { validators });
+        return Found::Content(Content::SameBytes { validators: document.validators.clone() });
     }
-    let text: Cow<'_, str> = charset::to_utf8(&body, document.content_type.as_deref());
+    let mut text: Cow<'_, str> = charset::to_utf8(&body, document.content_type.as_deref(), false);
     if let Kind::Html = sniff::sniff(&text) {
+        // A page may name its character set in a way of its own.
+        text = charset::to_utf8(&body, document.content_type.as_deref(), true);
         let page = discover::page_feeds(&text, &document.url, &document.link_headers);
-        return Found::Page(document.url, page);
+        return Found::Page(document.url.clone(), page);
     }
     let bounds = ParseLimits { max_items: limits.max_items, ..ParseLimits::default() };
     match parse::parse(&text, &document.url, &bounds) {
@@ -300,7 +302,7 @@ fn open(mut document: Document, limits: &FetchLimits, known: Option<i64>) -> Fou
                 links: crate::feed::links::hub_and_self(&document.link_headers, &feed.links, &document.url),
                 ..feed
             };
-            Found::Content(Content::Feed { feed, body_hash, validators })
+            Found::Content(Content::Feed { feed, body_hash, validators: document.validators.clone() })
         }
         Err(error) => {
             let kind = match error {

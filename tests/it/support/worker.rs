@@ -2,7 +2,10 @@
 
 use super::origin::Name;
 use feedmill::clock::Clock;
+use feedmill::fetch::TestNames;
+use feedmill::worker::{self, Options};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 pub struct Worker {
     pub db: PathBuf,
@@ -18,6 +21,23 @@ impl Worker {
 
     /// Runs all that is due and returns when nothing is any more, as `run --once` does.
     pub fn run_due(&mut self) {
-        unimplemented!("the worker is not joined to the tests yet")
+        let mut worker = worker::Worker::new(self.options()).unwrap_or_else(|error| panic!("the worker: {error}"));
+        worker.run_once(&AtomicBool::new(false), &mut |_| {}).unwrap_or_else(|error| panic!("the worker: {error}"));
+    }
+
+    /// The same set-up for a worker of the test's own.
+    pub fn options(&self) -> Options {
+        let mut names = TestNames::new();
+        for name in &self.names {
+            names.insert(format!("{}:80", name.host), (name.http, name.public));
+            names.insert(format!("{}:443", name.host), (name.https, name.public));
+        }
+        Options {
+            database: self.db.clone(),
+            threads: Some(4),
+            clock: self.clock.clone(),
+            names: Some(names),
+            roots_pem: Some(self.ca_pem.clone().into_bytes()),
+        }
     }
 }
