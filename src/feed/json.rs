@@ -15,12 +15,11 @@ const MAX_VALUES: usize = 1_000_000;
 /// `NotAFeed` when it is no JSON or has no items, and the bounds.
 pub(super) fn parse(body: &str, base: &Url, limits: &ParseLimits) -> Result<Feed, ParseError> {
     guard(body, limits)?;
-    let mut stream = serde_json::Deserializer::from_str(body).into_iter::<Value>();
-    let root = match stream.next() {
-        Some(Ok(root)) => root,
-        Some(Err(error)) => return Err(ParseError::NotAFeed(text::clip(&format!("broken JSON: {error}"), 200))),
-        None => return Err(ParseError::NotAFeed("an empty document".into())),
-    };
+    // Raw line feeds and the like inside strings are no JSON, but common.
+    let root = read(body).or_else(|error| {
+        let mended = body.contains(|c: char| c < ' ').then(|| body.replace(|c: char| c < ' ', " "));
+        mended.map_or(Err(error), |mended| read(&mended))
+    })?;
     let version = root.get("version").and_then(Value::as_str).unwrap_or("");
     let Some(items) = root.get("items").and_then(Value::as_array).filter(|_| version.contains("jsonfeed.org")) else {
         return Err(ParseError::NotAFeed("JSON, but no JSON Feed".into()));
@@ -46,6 +45,15 @@ pub(super) fn parse(body: &str, base: &Url, limits: &ParseLimits) -> Result<Feed
         }
     }
     Ok(feed)
+}
+
+/// The first value of the text; what follows it is ignored.
+fn read(body: &str) -> Result<Value, ParseError> {
+    match serde_json::Deserializer::from_str(body).into_iter::<Value>().next() {
+        Some(Ok(root)) => Ok(root),
+        Some(Err(error)) => Err(ParseError::NotAFeed(text::clip(&format!("broken JSON: {error}"), 200))),
+        None => Err(ParseError::NotAFeed("an empty document".into())),
+    }
 }
 
 /// Depth and number of values, without building them.
@@ -137,7 +145,8 @@ mod tests {
 
     #[test]
     fn sloppy_feeds_are_read() {
-        let body = r#"{"version":"http://jsonfeed.org/version/1","items":[{"id":7,"url":"/a","tags":[null],"author":"Ann",
+        let body = r#"{"version":"http://jsonfeed.org/version/1","items":[{"id":7,"title":"a
+b","url":"/a","tags":[null],"author":"Ann",
             "attachments":[{"url":"/a.mp3","size_in_bytes":"12"}]}, null, {"id":"https://x.example/b"}],
             "hubs":[{"type":"rssCloud","url":"/no"},{"type":"websub","url":"/hub"}],"feed_url":"/feed.json"}"#;
         let base = Url::parse("https://site.example/").unwrap();

@@ -380,6 +380,8 @@ fn complete_items(text: &str) -> Option<String> {
     // Of the item at hand: where it begins and how many elements were open above it.
     let mut item: Option<(usize, usize)> = None;
     let (mut whole, mut kept) = (true, 0);
+    // The start tags of root and channel, for when the head is broken, too.
+    let (mut frame, mut sound): (Vec<(&str, &str)>, bool) = (Vec::new(), true);
     for (range, tag) in Tags::new(text) {
         match tag {
             Tag::Start { inner, empty } => {
@@ -387,12 +389,21 @@ fn complete_items(text: &str) -> Option<String> {
                 if matches!(split(tag_name).1, "item" | "entry") && !empty {
                     // A new item inside an item: the one before never ended.
                     open.truncate(item.map_or(open.len(), |(_, depth)| depth));
-                    if closers.is_empty() {
-                        closers = open.clone();
-                        out.push_str(&text[..range.start]);
+                    if out.is_empty() {
+                        if sound && open.len() <= 2 {
+                            closers = open.clone();
+                            out.push_str(&text[..range.start]);
+                        } else {
+                            closers = frame.iter().map(|(tag_name, _)| *tag_name).collect();
+                            out.extend(frame.iter().map(|(_, tag)| *tag));
+                        }
                     }
                     item = Some((range.start, open.len()));
                     whole = true;
+                }
+                let framing = frame.is_empty() || frame[0].0 == "rss" && tag_name == "channel" && frame.len() == 1;
+                if framing && !empty {
+                    frame.push((tag_name, &text[range.clone()]));
                 }
                 if !empty {
                     open.push(tag_name);
@@ -400,8 +411,9 @@ fn complete_items(text: &str) -> Option<String> {
             }
             Tag::End { inner } => {
                 let Some((start, depth)) = item else {
-                    if open.last() == Some(&inner) {
-                        open.pop();
+                    match open.last() == Some(&inner) {
+                        true => drop(open.pop()),
+                        false => sound = false,
                     }
                     continue;
                 };
@@ -455,6 +467,7 @@ mod tests {
             format!("<rss version='2.0'><channel>{item}<item><title>b"),
             format!("<rss version='2.0'><channel>{item}<item><title>b<br></title></item></channel></rss>"),
             format!("<rss version='2.0'><channel>{item}<item><title>b</p></title></item></channel></rss>"),
+            format!("<rss version='2.0'><channel><title>x<br></title>{item}</channel></rss>"),
             "<rss version='2.0'><channel><item><title>a\u{1}&#0;&#xD800;</title><link>/?a=1&b=2</link></item></channel></rss>".into(),
         ] {
             assert_eq!(titles(&text), ["a"], "{text}");
