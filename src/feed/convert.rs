@@ -85,8 +85,8 @@ fn person(people: &[model::Person]) -> Option<String> {
     people.iter().find_map(name).or_else(|| people.iter().find_map(|p| text::short(p.email.as_deref()?)))
 }
 
-/// The link that leads to the article or site: alternate (HTML before others), rel-less, then the first that is no file and
-/// no machinery.
+/// The link that leads to the article or site: alternate (HTML before others), rel-less, then the first that is no file
+/// and no machinery.
 fn choose(links: &[Link]) -> Option<&str> {
     const OTHER: [&str; 8] = ["enclosure", "self", "edit", "replies", "hub", "next", "license", "via"];
     let plain = || links.iter().filter(|l| l.target.is_none() && !l.href.is_empty());

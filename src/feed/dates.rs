@@ -1,5 +1,5 @@
-//! Dates as feeds write them → Unix seconds. One tokenizer instead of a list of formats: feeds mix RFC 822, RFC 3339 and
-//! their own inventions. Where no zone is given, or an unknown one, UTC is meant.
+//! Dates as feeds write them → Unix seconds. One tokenizer instead of a list of formats: feeds mix RFC 822, RFC 3339
+//! and their own inventions. Where no zone is given, or an unknown one, UTC is meant.
 
 /// Reads a date, `None` when it is none. Years 1–9999; hour 24 counts as 0 of the same day.
 ///

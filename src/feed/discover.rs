@@ -1,5 +1,5 @@
-//! The feeds that a page announces, best first (RSS Advisory Board "RSS Autodiscovery", M. Pilgrim's Atom autodiscovery,
-//! the WHATWG's `rel=feed`; where they are silent the choice is ours and stands at the rule).
+//! The feeds that a page announces, best first (RSS Advisory Board "RSS Autodiscovery", M. Pilgrim's Atom
+//! autodiscovery, the WHATWG's `rel=feed`; where they are silent the choice is ours and stands at the rule).
 
 use super::links::{header_links, web_url};
 use super::{Links, html, text};
@@ -55,8 +55,8 @@ pub struct Page {
     /// Announced feeds, best first: RSS, Atom, RDF and JSON Feed by their types and `rel=feed`, then `text/xml` and the
     /// like, then `rel=alternate` without a type, then feeds of comments; else document order, `Link` headers last.
     pub feeds: Vec<Candidate>,
-    /// Guesses, at most 8, for when none of `feeds` is one: the site's own scheme (YouTube), plain links of this host that
-    /// look like feeds (at most 4), well-known paths. To be believed only when the body is a feed.
+    /// Guesses, at most 8, for when none of `feeds` is one: the site's own scheme (YouTube), plain links of this host
+    /// that look like feeds (at most 4), well-known paths. To be believed only when the body is a feed.
     pub fallback: Vec<String>,
     /// `rel=hub` and `rel=self` of the head (WebSub 8.1: never of the body, which strangers may write).
     pub links: Links,
@@ -117,8 +117,8 @@ impl Offer<'_> {
     }
 }
 
-/// Reads a page. `page` is its URL after redirects, `link_headers` its `Link` fields in order. At most 1 MiB and 512 open
-/// elements are looked at. Never fails; a page that says nothing gives empty lists but for the well-known paths.
+/// Reads a page. `page` is its URL after redirects, `link_headers` its `Link` fields in order. At most 1 MiB and 512
+/// open elements are looked at. Never fails; a page that says nothing gives empty lists but for the well-known paths.
 pub fn page_feeds(html: &str, page: &Url, link_headers: &[String]) -> Page {
     let document = Html::parse_document(html::bounded(html));
     let mut own = page.clone();
@@ -326,8 +326,10 @@ mod tests {
     #[test]
     fn strong_then_weak_then_typeless_then_comments() {
         let html = "<link rel=alternate href=/typeless><link rel=alternate type=text/xml href=/weak>\
-            <link rel=alternate type=application/rss+xml href=/comments/feed><link rel=alternate type=text/plain href=/no>\
-            <link rel=alternate type=application/json href=/wp-json/x><link rel=alternate type=application/json+oembed href=/o>\
+            <link rel=alternate type=application/rss+xml href=/comments/feed>\
+            <link rel=alternate type=text/plain href=/no>\
+            <link rel=alternate type=application/json href=/wp-json/x>\
+            <link rel=alternate type=application/json+oembed href=/o>\
             <link rel=alternate type=application/rss+xml title='A&amp;B' href=/strong#x><link rel=feed href=/blog/>\
             <link rel=alternate type=application/atom+xml href=/strong>";
         let page = read(html);

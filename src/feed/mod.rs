@@ -1,11 +1,12 @@
 //! Bytes → feed: what a document is, its entries, the feeds a page announces, the hub and topic it names.
 //!
-//! Never touches the network or the database. Called by `worker` (on pool threads) and by the commands that look at one URL.
-//! Whatever comes in, a value comes out: no input may panic past this module or overflow the stack.
+//! Never touches the network or the database. Called by `worker` (on pool threads) and by the commands that look at one
+//! URL. Whatever comes in, a value comes out: no input may panic past this module or overflow the stack.
 
 mod convert;
 #[cfg(test)]
 mod corpus;
+mod cut;
 mod dates;
 pub mod discover;
 mod html;
@@ -15,6 +16,7 @@ pub mod parse;
 mod repair;
 mod scan;
 pub mod sniff;
+mod tags;
 mod text;
 
 /// A parsed feed: plain data, UTF-8, without control characters other than line feeds and tabs in long texts.

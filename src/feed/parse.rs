@@ -1,5 +1,5 @@
-//! Text → [`Feed`]. feed-rs does the reading behind three guards, each against something it really does (3.0.0):
-//! a scan for depth and counts (nested `media:group` overflow the stack, millions of items eat the memory), a parser of its
+//! Text → [`Feed`]. feed-rs does the reading behind three guards, each against something it really does (3.0.0): a scan
+//! for depth and counts (nested `media:group` overflow the stack, millions of items eat the memory), a parser of its
 //! own for each document (a second use after a failure panics), and `catch_unwind` (e-mail slicing, long durations).
 //! What fails, or gives nothing although there are items, gets a second try through [`super::repair`].
 
@@ -55,8 +55,8 @@ impl fmt::Display for ParseError {
 
 impl std::error::Error for ParseError {}
 
-/// Reads a feed that has been decoded to UTF-8; an XML declaration and its encoding are ignored. `base` is the URL it came
-/// from, after redirects. Dates in the future are kept.
+/// Reads a feed that has been decoded to UTF-8; an XML declaration and its encoding are ignored. `base` is the URL it
+/// came from, after redirects. Dates in the future are kept.
 ///
 /// # Errors
 /// See [`ParseError`]. Every input ends in a value: no panic leaves this function and the stack does not overflow.

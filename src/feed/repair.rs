@@ -1,10 +1,12 @@
 //! The second try, for documents that feed-rs refuses or reads as empty: each step mends one habit of real feeds.
 //!
-//! A step is `fn(&str) -> Option<String>`: the mended text, or `None` when it had nothing to do. Steps run in the order of
-//! [`STEPS`], each on the result of the one before; to add one, write the function and give it its place there. Only if
-//! the outcome still fails are items cut out one by one ([`complete_items`]). Steps are linear in the text.
+//! A step is `fn(&str) -> Option<String>`: the mended text, or `None` when it had nothing to do. Steps run in the order
+//! of [`STEPS`], each on the result of the one before; to add one, write the function and give it its place there. Only
+//! if the outcome still fails are items cut out one by one ([`complete_items`]). Steps are linear in the text.
 
-use super::scan::{Tag, Tags, attributes, is_atom, name, split};
+use super::cut::complete_items;
+use super::scan::is_atom;
+use super::tags::{Tag, Tags, attributes, name, split};
 use super::{Feed, parse::ParseError, sniff, text};
 use std::borrow::Cow;
 use url::Url;
@@ -372,76 +374,6 @@ fn durations(text: &str) -> Option<String> {
     edit_text(text, |local| local == "duration", |content| (content.len() > 16).then(String::new))
 }
 
-/// The head of the document, those items that are whole and well-formed, and the end tags that close it: for documents cut
-/// off on the way and for items with broken markup. `None` when no item is whole.
-fn complete_items(text: &str) -> Option<String> {
-    let mut open: Vec<&str> = Vec::new();
-    let (mut out, mut closers): (String, Vec<&str>) = (String::new(), Vec::new());
-    // Of the item at hand: where it begins and how many elements were open above it.
-    let mut item: Option<(usize, usize)> = None;
-    let (mut whole, mut kept) = (true, 0);
-    // The start tags of root and channel, for when the head is broken, too.
-    let (mut frame, mut sound): (Vec<(&str, &str)>, bool) = (Vec::new(), true);
-    for (range, tag) in Tags::new(text) {
-        match tag {
-            Tag::Start { inner, empty } => {
-                let tag_name = name(inner);
-                if matches!(split(tag_name).1, "item" | "entry") && !empty {
-                    // A new item inside an item: the one before never ended.
-                    open.truncate(item.map_or(open.len(), |(_, depth)| depth));
-                    if out.is_empty() {
-                        if sound && open.len() <= 2 {
-                            closers = open.clone();
-                            out.push_str(&text[..range.start]);
-                        } else {
-                            closers = frame.iter().map(|(tag_name, _)| *tag_name).collect();
-                            out.extend(frame.iter().map(|(_, tag)| *tag));
-                        }
-                    }
-                    item = Some((range.start, open.len()));
-                    whole = true;
-                }
-                let framing = frame.is_empty() || frame[0].0 == "rss" && tag_name == "channel" && frame.len() == 1;
-                if framing && !empty {
-                    frame.push((tag_name, &text[range.clone()]));
-                }
-                if !empty {
-                    open.push(tag_name);
-                }
-            }
-            Tag::End { inner } => {
-                let Some((start, depth)) = item else {
-                    match open.last() == Some(&inner) {
-                        true => drop(open.pop()),
-                        false => sound = false,
-                    }
-                    continue;
-                };
-                if open.get(depth) == Some(&inner) && (open.len() == depth + 1 || split(inner).1.len() > 3) {
-                    if open.len() == depth + 1 && whole {
-                        out.push_str(&text[start..range.end]);
-                        kept += 1;
-                    }
-                    open.truncate(depth);
-                    item = None;
-                } else if open.last() == Some(&inner) {
-                    open.pop();
-                } else {
-                    whole = false;
-                }
-            }
-            _ => {}
-        }
-    }
-    if kept == 0 {
-        return None;
-    }
-    for tag_name in closers.iter().rev() {
-        out.extend(["</", tag_name, ">"]);
-    }
-    Some(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -462,13 +394,13 @@ mod tests {
             format!("<rss version=2.0><channel>{item}</channel></rss>"),
             format!("<RSS VERSION=\"2.0\"><CHANNEL>{}</CHANNEL></RSS>", "<ITEM><TITLE>a</TITLE></ITEM>"),
             format!("<rss version='2.0' xmlns='http://backend.userland.com/rss2'><channel>{item}</channel></rss>"),
-            format!("<br />\n<b>Notice</b>: x<br />\n<?xml version='1.0'?><rss version='2.0'><channel>{item}</channel></rss>"),
+            format!("<br />\n<b>Notice</b>: x\n<?xml version='1.0'?><rss version='2.0'><channel>{item}</channel></rss>"),
             format!("<channel>{item}</channel>"),
             format!("<rss version='2.0'><channel>{item}<item><title>b"),
             format!("<rss version='2.0'><channel>{item}<item><title>b<br></title></item></channel></rss>"),
             format!("<rss version='2.0'><channel>{item}<item><title>b</p></title></item></channel></rss>"),
             format!("<rss version='2.0'><channel><title>x<br></title>{item}</channel></rss>"),
-            "<rss version='2.0'><channel><item><title>a\u{1}&#0;&#xD800;</title><link>/?a=1&b=2</link></item></channel></rss>".into(),
+            "<rss version='2.0'><channel><item><title>a\u{1}&#0;&#xD800;</title><link>/?a&b</link></item></channel></rss>".into(),
         ] {
             assert_eq!(titles(&text), ["a"], "{text}");
         }

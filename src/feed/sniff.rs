@@ -129,7 +129,8 @@ fn looks_like_html(root: &str) -> bool {
     local_name(root).is_some_and(|name| TAGS.iter().any(|t| name.eq_ignore_ascii_case(t)))
 }
 
-/// Where a feed's root (or the XML declaration before it) begins behind junk, within the first 8 KiB; never inside a page.
+/// Where a feed's root (or the XML declaration before it) begins behind junk, within the first 8 KiB; never inside a
+/// page.
 pub(super) fn feed_start(body: &str) -> Option<usize> {
     let mut declaration = None;
     let window = &body[..text::floor(body, JUNK)];

@@ -102,7 +102,8 @@ pub(super) fn short(text: &str) -> Option<String> {
     Some(out).filter(|s| !s.is_empty())
 }
 
-/// A title as plain text: tags dropped when it is HTML, references decoded once (miniflux#1078: many feeds escape twice).
+/// A title as plain text: tags dropped when it is HTML, references decoded once (miniflux#1078: many feeds escape
+/// twice).
 pub(super) fn title(text: &str, html: bool) -> Option<String> {
     let stripped = if html { without_tags(text) } else { Cow::Borrowed(text) };
     short(&decode(&stripped))
