@@ -167,6 +167,7 @@ impl<'a> Walk<'a> {
             for (key, value) in attributes(inner) {
                 if let Some(bound) = key.strip_prefix("xmlns")
                     && is_atom(value)
+                    && self.atom.len() < MAX_HUBS
                 {
                     self.atom.push(bound.trim_start_matches(':').to_owned());
                 }
