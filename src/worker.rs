@@ -328,8 +328,8 @@ impl Worker {
                 *holds = fetch_log::held_hosts(db, now)?;
                 let mut claim = Claim { db, life, limits, hosts, holds, now, claims, longest, next_slot };
                 claim.all(idle, &mut tasks)?;
-                *next_due = jobs::next_due(db)?;
             }
+            *next_due = jobs::next_due(db)?;
             Ok(())
         });
         if let Err(error) = done {

@@ -196,7 +196,7 @@ impl Job<'_> {
         match self.discover(&announced, reading.private) {
             Some((mut chosen, position)) => {
                 let mut others = announced.feeds;
-                if position < others.len() {
+                if let Some(position) = position {
                     others.remove(position);
                 }
                 let page = Page { url: moved::permanent_target(&reading.hops).unwrap_or(start).clone(), others };
@@ -219,18 +219,13 @@ impl Job<'_> {
     }
 
     /// The first of the announced feeds that is one, with its position among them; then the last resorts.
-    fn discover(&mut self, page: &Announced, private: bool) -> Option<(Reading, usize)> {
-        let announced = page.feeds.iter().map(|candidate| &candidate.url);
-        let candidates: Vec<&String> = match page.feeds.is_empty() {
-            true => page.fallback.iter().collect(),
-            false => announced.collect(),
-        };
-        for (position, url) in candidates.into_iter().take(DISCOVERY_REQUESTS).enumerate() {
-            if let Some(reading) = self.candidate(url, private) {
-                return Some((reading, if page.feeds.is_empty() { usize::MAX } else { position }));
-            }
-        }
-        None
+    fn discover(&mut self, page: &Announced, private: bool) -> Option<(Reading, Option<usize>)> {
+        let announced = page.feeds.iter().enumerate().map(|(position, feed)| (Some(position), &feed.url));
+        let guessed = page.fallback.iter().map(|url| (None, url));
+        announced
+            .chain(guessed)
+            .take(DISCOVERY_REQUESTS)
+            .find_map(|(position, url)| Some((self.candidate(url, private)?, position)))
     }
 
     /// Reads a link that a server named; `Some` if it is a feed.
