@@ -84,5 +84,10 @@ fn to_text(status: &status::Status, now: i64) -> String {
     for hold in &status.holds {
         lines.push(format!("on hold   {} until {}: {}", hold.host, rfc3339(hold.until), hold.reason));
     }
-    lines.iter().map(|line| format!("{}\n", clean_line(line, 1000))).collect()
+    // What stands in the lines came from servers; the indent is ours.
+    let printable = |line: &String| {
+        let indent = if line.starts_with("  ") { "  " } else { "" };
+        format!("{indent}{}\n", clean_line(line, 1000))
+    };
+    lines.iter().map(printable).collect()
 }

@@ -125,14 +125,18 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
     if facts.keep_url {
         return Verdict::Stay("keep_url is set");
     }
+    if facts.held {
+        return Verdict::Stay("the feed was taken back from there");
+    }
+    // Another spelling was tried by us, not announced by a server; a URL without a scheme has none to lose.
+    if facts.reason == Reason::Canonical {
+        return Verdict::Rewrite;
+    }
     if !matches!(target.scheme(), "http" | "https") {
         return Verdict::Stay("the target is not http or https");
     }
     if stored.scheme() == "https" && target.scheme() == "http" {
         return Verdict::Stay("https is not given up for http");
-    }
-    if facts.held {
-        return Verdict::Stay("the feed was taken back from there");
     }
     // A change of scheme or spelling alone is no way back.
     if !same_address && facts.left.iter().filter_map(|url| Url::parse(url).ok()).any(|url| same_key(&url, target)) {
@@ -143,8 +147,7 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
     let had_entries = seen.map_or(facts.has_entries, |pending| pending.had_entries);
     let https_of_itself = stored.scheme() == "http" && target.scheme() == "https" && same_address;
     let proven = !had_entries || facts.shares_entry || https_of_itself || facts.not_modified;
-    // Another spelling was asked for by us, not announced by a server.
-    if proven || facts.reason == Reason::Canonical || seen.is_some_and(|pending| pending.approved) {
+    if proven || seen.is_some_and(|pending| pending.approved) {
         return Verdict::Rewrite;
     }
 
