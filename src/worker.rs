@@ -46,6 +46,8 @@ const LOCK_WAIT: Duration = Duration::from_secs(1);
 const CHORES: Duration = Duration::from_secs(30);
 /// How often rows without a feed are looked for.
 const GREAT_CHORES: Duration = Duration::from_secs(6 * 3600);
+/// Jobs that wait for their hosts and are looked at in one round.
+const MOST_WAITING: usize = 256;
 /// Log rows removed at a time.
 const PURGE: usize = 2000;
 
@@ -87,7 +89,7 @@ pub struct Worker {
     next_due: Option<i64>,
     /// When the earliest job that waits for its host may start.
     next_slot: Option<Instant>,
-    chores_done: Instant,
+    chores: Chores,
     great_chores_done: Instant,
     trouble: Option<Trouble>,
 }
@@ -96,6 +98,13 @@ pub struct Worker {
 struct Trouble {
     since: Instant,
     said: Instant,
+}
+
+/// Old log rows and ended holds: removed along with something else that is written, so that an idle worker writes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Chores {
+    Done(Instant),
+    Due,
 }
 
 /// How far `run_once` is.
@@ -159,7 +168,7 @@ impl Worker {
             data_version: 0,
             next_due: Some(0),
             next_slot: None,
-            chores_done: now,
+            chores: Chores::Done(now),
             great_chores_done: now,
             trouble: None,
             db,
@@ -187,17 +196,18 @@ impl Worker {
     /// As [`Worker::run`].
     pub fn run_once(&mut self, stop: &AtomicBool, progress: &mut dyn FnMut(Progress)) -> Result<()> {
         let began = self.clock.now();
+        let total = usize::try_from(jobs::count_due(&self.db, began)?).unwrap_or(0);
         let mut done = 0;
         self.next_due = Some(0);
         while !stop.load(Ordering::Relaxed) {
             let received = self.outcomes.len();
-            let nap = if self.in_flight > 0 || self.trouble.is_some() { self.nap() } else { self.nap().min(LOOK) };
-            self.receive(nap);
+            self.receive(self.nap());
             done += self.outcomes.len() - received;
             self.round(Claims::DueAt(began))?;
-            let left = usize::try_from(jobs::count_due(&self.db, began, i64::MAX)?).unwrap_or(0) + self.hosts.waiting();
-            progress(Progress { done, total: done + self.in_flight + left });
-            if self.in_flight == 0 && self.outcomes.is_empty() && left == 0 && self.trouble.is_none() {
+            // What was merged or refused on the way needed no fetch, what was inserted meanwhile came on top.
+            progress(Progress { done, total: total.max(done + self.in_flight) });
+            let busy = self.in_flight > 0 || !self.outcomes.is_empty() || self.trouble.is_some();
+            if !busy && !self.hosts.expects(Instant::now()) && jobs::next_due(&self.db)?.is_none_or(|due| due > began) {
                 break;
             }
         }
@@ -266,6 +276,10 @@ impl Worker {
             self.data_version = version;
             self.next_due = Some(0);
         }
+        if matches!(self.chores, Chores::Done(at) if at.elapsed() >= CHORES) {
+            self.chores = Chores::Due;
+            self.free_dead_claims()?;
+        }
         let now = self.clock.now();
         let at = Instant::now();
         let room = claims != Claims::None && self.in_flight < self.threads;
@@ -301,7 +315,7 @@ impl Worker {
         let mut tasks: Vec<Task> = Vec::new();
         let Worker { db, life, settings, outcomes, hosts, holds, limits, next_due, next_slot, .. } = self;
         let longest = perform::longest(settings.fetch_timeout);
-        let chores = self.chores_done.elapsed() >= CHORES;
+        let chores = self.chores == Chores::Due;
         let done = immediate(db, |db| {
             let context = apply::Context { db, worker: life.name(), settings, now };
             for outcome in outcomes.iter() {
@@ -324,12 +338,15 @@ impl Worker {
                 fetch_log::purge(db, now - settings.fetch_log_days * 86400, PURGE)?;
                 fetch_log::purge_holds(db, now)?;
             }
-            if claims != Claims::None {
-                *holds = fetch_log::held_hosts(db, now)?;
-                let mut claim = Claim { db, life, limits, hosts, holds, now, claims, longest, next_slot };
-                claim.all(idle, &mut tasks)?;
+            if claims == Claims::None {
+                *next_due = jobs::next_due(db)?;
+                return Ok(());
             }
-            *next_due = jobs::next_due(db)?;
+            *holds = fetch_log::held_hosts(db, now)?;
+            let mut claim = Claim { db, life, limits, hosts, holds, now, claims, longest, next_slot };
+            let more = claim.all(idle, &mut tasks)?;
+            // What is still due and was looked at waits for its host: `next_slot` says when.
+            *next_due = if more { Some(0) } else { jobs::next_due_after(db, now)? };
             Ok(())
         });
         if let Err(error) = done {
@@ -340,8 +357,7 @@ impl Worker {
             return Err(error);
         }
         if chores {
-            self.chores_done = Instant::now();
-            self.free_dead_claims()?;
+            self.chores = Chores::Done(Instant::now());
             self.hosts.forget_stale(Instant::now());
         }
         if self.great_chores_done.elapsed() >= GREAT_CHORES {
@@ -402,7 +418,12 @@ impl Worker {
         if self.in_flight > 0 {
             ::log::info!("{} fetches did not end in time and are given back", self.in_flight);
         }
-        immediate(&self.db, |db| jobs::release_all(db, self.life.name()))?;
+        let (now, days) = (self.clock.now(), self.settings.fetch_log_days);
+        immediate(&self.db, |db| {
+            // Whoever runs by a timer never lives long enough for the chores.
+            fetch_log::purge(db, now - days * 86400, PURGE)?;
+            jobs::release_all(db, self.life.name())
+        })?;
         checkpoint(&self.db)
     }
 }
@@ -420,12 +441,29 @@ struct Claim<'a> {
     next_slot: &'a mut Option<Instant>,
 }
 
+/// What became of a due job.
+struct Step {
+    task: Option<Task>,
+    /// It is still due, and was not claimed.
+    stays: bool,
+}
+
+impl Step {
+    /// Put off, or gone.
+    const GONE: Step = Step { task: None, stays: false };
+}
+
 impl Claim<'_> {
-    /// Claims at most `idle` jobs: more would only expire while they wait.
-    fn all(&mut self, idle: usize, tasks: &mut Vec<Task>) -> Result<()> {
-        for due in jobs::due(self.db, self.now, idle * 2 + 64)? {
+    /// Claims at most `idle` jobs: more would only expire while they wait. Answers whether there are more that may be due.
+    fn all(&mut self, idle: usize, tasks: &mut Vec<Task>) -> Result<bool> {
+        // Those that wait for their hosts stand before the others.
+        let limit = idle + self.hosts.waiting().min(MOST_WAITING);
+        let list = jobs::due(self.db, self.now, limit)?;
+        let full = list.len() == limit;
+        let mut moved_on = false;
+        for due in list {
             if tasks.len() >= idle {
-                break;
+                return Ok(true);
             }
             if let Claims::DueAt(began) = self.claims
                 && due.run_at > began
@@ -433,34 +471,34 @@ impl Claim<'_> {
             {
                 continue;
             }
-            if let Some(task) = self.one(&due)? {
-                tasks.push(task);
-            }
+            let Step { task, stays } = self.one(&due)?;
+            moved_on |= !stays;
+            tasks.extend(task);
         }
-        Ok(())
+        Ok(full && moved_on)
     }
 
-    fn one(&mut self, due: &Due) -> Result<Option<Task>> {
+    fn one(&mut self, due: &Due) -> Result<Step> {
         if due.kind != Kind::Fetch {
             // Nothing is subscribed to yet.
             jobs::remove(self.db, due.id)?;
-            return Ok(None);
+            return Ok(Step::GONE);
         }
         let Some(feed) = due.feed.as_ref().filter(|feed| feed.state == "active") else {
             self.hosts.forget(due.id);
             jobs::remove(self.db, due.id)?;
-            return Ok(None);
+            return Ok(Step::GONE);
         };
         let Some((start, spellings)) = self.addresses(feed)? else {
             self.hosts.forget(due.id);
-            return Ok(None);
+            return Ok(Step::GONE);
         };
         let host = moved::host(&start);
         if let Some(until) = self.holds.get(&host).copied().filter(|until| *until > self.now) {
             let run = schedule::Run { feed_id: feed.id, attempts: due.attempts, interval_seconds: None, now: self.now };
             self.hosts.forget(due.id);
             jobs::postpone(self.db, due.id, until + schedule::spread(&run, 60))?;
-            return Ok(None);
+            return Ok(Step::GONE);
         }
         let now = Instant::now();
         match self.hosts.turn(due.id, &host, now) {
@@ -469,16 +507,16 @@ impl Claim<'_> {
                 let seconds = wait.as_secs() as i64;
                 if seconds > 0 {
                     jobs::postpone(self.db, due.id, self.now + seconds)?;
-                } else {
-                    let slot = now + wait;
-                    *self.next_slot = Some(self.next_slot.map_or(slot, |earlier| earlier.min(slot)));
+                    return Ok(Step::GONE);
                 }
-                Ok(None)
+                let slot = now + wait;
+                *self.next_slot = Some(self.next_slot.map_or(slot, |earlier| earlier.min(slot)));
+                Ok(Step { task: None, stays: true })
             }
             Turn::Start => {
                 let claim = jobs::claim(self.db, due, self.life.name(), self.now + self.longest)?;
                 let work = Work::Fetch(Box::new(self.fetch(feed, start, spellings)?));
-                Ok(Some(Task { claim, host, work }))
+                Ok(Step { task: Some(Task { claim, host, work }), stays: false })
             }
         }
     }

@@ -85,11 +85,19 @@ pub fn next_due(db: &Connection) -> Result<Option<i64>> {
         .optional()?)
 }
 
-/// How many jobs are due, counted up to `most`.
-pub fn count_due(db: &Connection, now: i64, most: i64) -> Result<i64> {
+/// When the next unclaimed job after `now` is due.
+pub fn next_due_after(db: &Connection, now: i64) -> Result<Option<i64>> {
     Ok(db
-        .prepare_cached("SELECT count(*) FROM (SELECT 1 FROM jobs WHERE claimed_by IS NULL AND run_at <= ?1 LIMIT ?2)")?
-        .query_row(params![now, most], |row| row.get(0))?)
+        .prepare_cached("SELECT run_at FROM jobs WHERE claimed_by IS NULL AND run_at > ?1 ORDER BY run_at LIMIT 1")?
+        .query_row([now], |row| row.get(0))
+        .optional()?)
+}
+
+/// How many jobs are due.
+pub fn count_due(db: &Connection, now: i64) -> Result<i64> {
+    Ok(db
+        .prepare_cached("SELECT count(*) FROM jobs WHERE claimed_by IS NULL AND run_at <= ?1")?
+        .query_row([now], |row| row.get(0))?)
 }
 
 /// Claims a job for `worker` until `expires`.

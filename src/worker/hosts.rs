@@ -90,6 +90,11 @@ impl Hosts {
         self.slots.len()
     }
 
+    /// Whether a job is about to get its turn. One that did not come for it was deleted.
+    pub fn expects(&self, now: Instant) -> bool {
+        self.slots.values().any(|slot| *slot + Duration::from_secs(10) > now)
+    }
+
     /// The job is gone or goes another way.
     pub fn forget(&mut self, job: i64) {
         self.slots.remove(&job);
