@@ -2,5 +2,6 @@
 
 mod cli;
 mod redirects;
+mod sql;
 mod support;
 mod support_works;

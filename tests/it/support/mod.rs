@@ -6,6 +6,7 @@ pub mod certificates;
 pub mod client;
 pub mod feeds;
 pub mod hub;
+pub mod mill;
 pub mod origin;
 pub mod server;
 pub mod shell;
