@@ -110,6 +110,10 @@ fn connect_existing(path: &Path) -> Result<Connection> {
 /// A connection with the settings that both programs use.
 fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
     let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // SQLite takes a file that is too short for a header for an empty one, and would write over what a user has there.
+    if std::fs::metadata(path).is_ok_and(|file| file.is_file() && (1..512).contains(&file.len())) {
+        return Err(foreign(path));
+    }
     let connection = Connection::open_with_flags(path, flags).map_err(|error| named(path, error))?;
     connection.busy_timeout(Duration::from_secs(10))?;
     // FULL: a 2xx to a hub and a secret on its way to one must survive power loss. trusted_schema off: nothing in the file
@@ -117,7 +121,7 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
     connection.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = OFF; PRAGMA cell_size_check = ON;
          PRAGMA journal_size_limit = 4194304; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -2000;",
-    )?;
+    ).map_err(|error| named(path, error))?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }
@@ -128,8 +132,10 @@ fn kind(connection: &Connection, path: &Path) -> Result<Kind> {
         Some(rusqlite::ErrorCode::NotADatabase) => foreign(path),
         _ => named(path, error),
     })?;
-    let version = pragma("user_version")?;
-    let tables: i64 = connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
+    let version = pragma("user_version").map_err(|error| named(path, error))?;
+    let tables: i64 = connection
+        .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+        .map_err(|error| named(path, error))?;
     Ok(match (id, version, tables) {
         (APPLICATION_ID, version, tables) if version > 0 && tables > 0 => Kind::Ours(version),
         // schema.sql was cut off after its pragmas, or nothing was ever written.
@@ -173,6 +179,10 @@ fn named(path: &Path, error: rusqlite::Error) -> Error {
         Some(rusqlite::ErrorCode::NotADatabase) => foreign(path),
         Some(rusqlite::ErrorCode::CannotOpen) => Error::Database(format!(
             "cannot open {}: check that its folder exists and that you may write both",
+            path.display()
+        )),
+        Some(rusqlite::ErrorCode::DatabaseCorrupt) => Error::Database(format!(
+            "{} is damaged ({error}); restore a copy, or try the shell's .recover",
             path.display()
         )),
         _ => Error::Sqlite(error),
