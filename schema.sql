@@ -276,6 +276,8 @@ INSERT INTO settings(key, value, description) VALUES
 -- One line a setting, so that the message can name it.
 CREATE TRIGGER settings_range BEFORE UPDATE ON settings BEGIN
   SELECT RAISE(ABORT, 'settings: key cannot be changed; set value') WHERE NEW.key IS NOT OLD.key;
+  -- length and GLOB see nothing behind a NUL.
+  SELECT RAISE(ABORT, 'settings: value must be text without NUL') WHERE instr(NEW.value, char(0)) > 0;
   SELECT CASE WHEN NEW.key IN ('callback_url', 'contact', 'allow_addresses') THEN NULL
               WHEN NEW.value = '' OR NEW.value GLOB '*[^0-9]*' OR length(NEW.value) > 12
               THEN RAISE(ABORT, 'settings: value must be a whole number; its range is in description') END;
