@@ -141,6 +141,10 @@ fn read(given: &str) -> Result<(Url, bool), Refusal> {
     if text.chars().any(char::is_control) {
         return Err(Refusal::bad_url("the URL has a line break or another control character inside"));
     }
+    // What stands for bytes that were no text: the address is lost.
+    if text.contains(char::REPLACEMENT_CHARACTER) {
+        return Err(Refusal::bad_url("the URL is not UTF-8, or was damaged on its way here"));
+    }
     let (absolute, bare) = with_known_scheme(text)?;
     let mut url = Url::parse(&absolute).map_err(|error| Refusal::bad_url(format!("not a URL: {error}")))?;
     url.set_fragment(None);

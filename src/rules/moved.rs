@@ -152,7 +152,7 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
     }
 
     let pending = match seen {
-        Some(pending) => PendingMove { sightings: pending.sightings + 1, ..pending.clone() },
+        Some(pending) => PendingMove { sightings: pending.sightings.saturating_add(1), ..pending.clone() },
         None => PendingMove {
             target: target.to_string(),
             first_seen_at: facts.now,
@@ -168,7 +168,7 @@ pub fn verdict(facts: &Facts<'_>) -> Verdict {
         );
         return Verdict::Wait(pending, why);
     }
-    if pending.sightings >= SIGHTINGS && facts.now - pending.first_seen_at >= SIGHTINGS_SPAN {
+    if pending.sightings >= SIGHTINGS && facts.now.saturating_sub(pending.first_seen_at) >= SIGHTINGS_SPAN {
         return Verdict::Rewrite;
     }
     let why = format!(

@@ -45,7 +45,7 @@ pub fn after_failure(run: &Run, bounds: &Bounds, kind: FailureKind, count: i64) 
         _ => interval(run, bounds),
     };
     let most = if count > 30 { 7 * DAY } else { DAY }.max(first);
-    let doubled = first.saturating_mul(1 << (count - 1).clamp(0, 20)).min(most);
+    let doubled = first.saturating_mul(1 << count.saturating_sub(1).clamp(0, 20)).min(most);
     run.now + doubled - doubled / 5 + spread(run, doubled * 2 / 5)
 }
 
@@ -55,7 +55,7 @@ fn interval(run: &Run, bounds: &Bounds) -> i64 {
 
 /// Whether a 410 is the confirmation of an earlier one: the feed is then gone. The two must lie most of a day apart.
 pub fn gone_confirmed(was: Option<&str>, failing_since: Option<i64>, now: i64) -> bool {
-    was == Some(FailureKind::Gone.name()) && failing_since.is_some_and(|since| now - since >= DAY - HOUR)
+    was == Some(FailureKind::Gone.name()) && failing_since.is_some_and(|since| now.saturating_sub(since) >= DAY - HOUR)
 }
 
 /// 0 to `most` seconds, from the feed and the attempt.

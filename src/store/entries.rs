@@ -1,5 +1,6 @@
 //! Entries and their enclosures: what is new or changed is written, and nothing else.
 
+use super::text::Text;
 use crate::error::Result;
 use crate::feed::Entry;
 use crate::rules::identity::{self, Keyed, Known};
@@ -120,7 +121,9 @@ pub fn known(db: &Connection, feed_id: i64, before: i64) -> Result<Vec<Known>> {
          ORDER BY id DESC LIMIT 2000",
     )?;
     let rows = statement.query_map(params![feed_id, before], |row| {
-        Ok(Known { guid: row.get(0)?, url: row.get(1)?, title: row.get(2)?, published_at: row.get(3)? })
+        let optional = |i: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<Text>>(i)?.map(|text| text.0));
+        let guid = row.get::<_, Text>(0)?.0;
+        Ok(Known { guid, url: optional(1)?, title: optional(2)?, published_at: row.get(3)? })
     })?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
 }

@@ -1,5 +1,6 @@
 //! The rows of `feeds`, the history of their URLs, and what is waiting or held about them.
 
+use super::text::Text;
 use crate::error::Result;
 use crate::rules::failure::Failure;
 use crate::rules::moved::{PendingMove, Reason};
@@ -38,27 +39,29 @@ pub(super) const COLUMNS: &str = "f.id, f.url, f.pretty_url, f.site_url, f.title
 
 /// Reads [`COLUMNS`] that begin at column `at`.
 pub(super) fn from_row(row: &Row<'_>, at: usize) -> rusqlite::Result<StoredFeed> {
+    let text = |i: usize| row.get::<_, Text>(at + i).map(|text| text.0);
+    let optional = |i: usize| Ok::<_, rusqlite::Error>(row.get::<_, Option<Text>>(at + i)?.map(|text| text.0));
     Ok(StoredFeed {
         id: row.get(at)?,
-        url: row.get(at + 1)?,
-        pretty_url: row.get(at + 2)?,
-        site_url: row.get(at + 3)?,
-        title: row.get(at + 4)?,
-        folder: row.get(at + 5)?,
-        state: row.get(at + 6)?,
+        url: text(1)?,
+        pretty_url: optional(2)?,
+        site_url: optional(3)?,
+        title: optional(4)?,
+        folder: optional(5)?,
+        state: text(6)?,
         merged_into: row.get(at + 7)?,
         keep_url: row.get(at + 8)?,
         interval_seconds: row.get(at + 9)?,
-        hub_url: row.get(at + 10)?,
-        etag: row.get(at + 11)?,
-        last_modified: row.get(at + 12)?,
-        validators_url: row.get(at + 13)?,
+        hub_url: optional(10)?,
+        etag: optional(11)?,
+        last_modified: optional(12)?,
+        validators_url: optional(13)?,
         last_success_at: row.get(at + 14)?,
-        failure_kind: row.get(at + 15)?,
+        failure_kind: optional(15)?,
         failure_count: row.get(at + 16)?,
         failing_since: row.get(at + 17)?,
         rewritten_at: row.get(at + 18)?,
-        url_key: row.get(at + 19)?,
+        url_key: optional(19)?,
         body_hash: row.get(at + 20)?,
     })
 }
@@ -290,7 +293,7 @@ pub fn pending(db: &Connection, feed_id: i64) -> Result<Option<PendingMove>> {
         )?
         .query_row([feed_id], |row| {
             Ok(PendingMove {
-                target: row.get(0)?,
+                target: row.get::<_, Text>(0)?.0,
                 first_seen_at: row.get(1)?,
                 sightings: row.get(2)?,
                 approved: row.get(3)?,
@@ -332,7 +335,7 @@ pub fn waiting_for_host(db: &Connection, host: &str) -> Result<Vec<String>> {
     let mut statement = db.prepare_cached(
         "SELECT f.url FROM pending_moves p JOIN feeds f ON f.id = p.feed_id WHERE p.target_host = ?1 LIMIT 100",
     )?;
-    let urls = statement.query_map([host], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let urls = statement.query_map([host], |row| Ok(row.get::<_, Text>(0)?.0))?.collect::<rusqlite::Result<_>>()?;
     Ok(urls)
 }
 
@@ -341,7 +344,9 @@ pub fn left_since(db: &Connection, feed_id: i64, since: i64) -> Result<Vec<Strin
     let mut statement = db.prepare_cached(
         "SELECT old_url FROM feed_urls WHERE feed_id = ?1 AND changed_at >= ?2 AND reason NOT IN ('merged', 'canonical')",
     )?;
-    let urls = statement.query_map(params![feed_id, since], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let urls = statement
+        .query_map(params![feed_id, since], |row| Ok(row.get::<_, Text>(0)?.0))?
+        .collect::<rusqlite::Result<_>>()?;
     Ok(urls)
 }
 
@@ -353,7 +358,7 @@ pub fn last_rewrite(db: &Connection, feed_id: i64, url: &str) -> Result<Option<(
                  AND reason IN ('moved', 'canonical', 'discovered', 'reverted')
              ORDER BY changed_at DESC, id DESC LIMIT 1",
         )?
-        .query_row(params![feed_id, url], |row| Ok((row.get(0)?, row.get::<_, String>(1)?)))
+        .query_row(params![feed_id, url], |row| Ok((row.get::<_, Text>(0)?.0, row.get::<_, Text>(1)?.0)))
         .optional()?
         .and_then(|(old, reason)| Reason::from_name(&reason).map(|reason| (old, reason))))
 }

@@ -1,5 +1,6 @@
 //! The log of fetches, and the hosts that asked to be left alone.
 
+use super::text::Text;
 use crate::error::Result;
 use rusqlite::{Connection, params};
 use std::collections::HashMap;
@@ -64,7 +65,9 @@ pub fn hold_host(db: &Connection, host: &str, until: i64, reason: &str) -> Resul
 /// The hosts on hold at `now`, with the end of each hold.
 pub fn held_hosts(db: &Connection, now: i64) -> Result<HashMap<String, i64>> {
     let mut statement = db.prepare_cached("SELECT host, hold_until FROM hosts WHERE hold_until > ?1")?;
-    let hosts = statement.query_map([now], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+    let hosts = statement
+        .query_map([now], |row| Ok((row.get::<_, Text>(0)?.0, row.get(1)?)))?
+        .collect::<rusqlite::Result<_>>()?;
     Ok(hosts)
 }
 

@@ -18,4 +18,6 @@ pub mod settings;
 #[cfg(feature = "worker")]
 pub mod status;
 #[cfg(feature = "worker")]
+mod text;
+#[cfg(feature = "worker")]
 pub mod transaction;

@@ -1,5 +1,6 @@
 //! What `feedmill status` shows.
 
+use super::text::Text;
 use crate::error::Result;
 use rusqlite::{Connection, params};
 
@@ -56,7 +57,9 @@ pub fn read(db: &Connection, now: i64, named: usize) -> Result<Status> {
     let count = |sql: &str| db.query_row(sql, [], |row| row.get::<_, i64>(0));
     let by_state = |sql: &str| -> Result<Vec<(String, i64)>> {
         let mut statement = db.prepare(sql)?;
-        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<rusqlite::Result<_>>()?;
+        let rows = statement
+            .query_map([], |row| Ok((row.get::<_, Text>(0)?.0, row.get(1)?)))?
+            .collect::<rusqlite::Result<_>>()?;
         Ok(rows)
     };
     let failures = db
@@ -68,9 +71,9 @@ pub fn read(db: &Connection, now: i64, named: usize) -> Result<Status> {
         .query_map([named], |row| {
             Ok(FailingFeed {
                 feed_id: row.get(0)?,
-                url: row.get(1)?,
-                kind: row.get(2)?,
-                message: row.get(3)?,
+                url: row.get::<_, Text>(1)?.0,
+                kind: row.get::<_, Text>(2)?.0,
+                message: row.get::<_, Text>(3)?.0,
                 count: row.get(4)?,
             })
         })?
@@ -81,12 +84,15 @@ pub fn read(db: &Connection, now: i64, named: usize) -> Result<Status> {
              ORDER BY p.first_seen_at LIMIT ?1",
         )?
         .query_map([named], |row| {
-            Ok(WaitingMove { feed_id: row.get(0)?, url: row.get(1)?, target: row.get(2)?, why: row.get(3)? })
+            let text = |i: usize| row.get::<_, Text>(i).map(|text| text.0);
+            Ok(WaitingMove { feed_id: row.get(0)?, url: text(1)?, target: text(2)?, why: text(3)? })
         })?
         .collect::<rusqlite::Result<_>>()?;
     let holds = db
         .prepare("SELECT host, hold_until, reason FROM hosts WHERE hold_until > ?1 ORDER BY hold_until LIMIT ?2")?
-        .query_map(params![now, named], |row| Ok(Hold { host: row.get(0)?, until: row.get(1)?, reason: row.get(2)? }))?
+        .query_map(params![now, named], |row| {
+            Ok(Hold { host: row.get::<_, Text>(0)?.0, until: row.get(1)?, reason: row.get::<_, Text>(2)?.0 })
+        })?
         .collect::<rusqlite::Result<_>>()?;
     Ok(Status {
         states: by_state("SELECT state, count(*) FROM feeds GROUP BY state ORDER BY state")?,

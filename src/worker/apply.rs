@@ -336,7 +336,8 @@ impl Context<'_> {
             && schedule::gone_confirmed(feed.failure_kind.as_deref(), feed.failing_since, self.now);
         feeds::failed(self.db, feed.id, reading.last_status(), failure, gone, self.now)?;
         let run = self.run(claim, feed);
-        let mut next = schedule::after_failure(&run, &self.bounds(), failure.kind, feed.failure_count + 1);
+        let mut next =
+            schedule::after_failure(&run, &self.bounds(), failure.kind, feed.failure_count.saturating_add(1));
         let headers = &reading.headers;
         let asked = schedule::retry_after(headers.retry_after.as_deref(), headers.date.as_deref(), self.now);
         if failure.kind == FailureKind::RateLimited {
