@@ -38,12 +38,20 @@ use url::Url;
 
 /// How often the worker looks whether somebody else wrote to the database.
 const LOOK: Duration = Duration::from_millis(250);
-/// After a stop is asked for: how long to wait for what is in flight.
-const PATIENCE: Duration = Duration::from_secs(9);
+/// After a stop is asked for: how long to wait for what is in flight. Waiting for a lock comes on top, and all of it is to
+/// take less than 10 s.
+const PATIENCE: Duration = Duration::from_secs(7);
 /// How long one try to get the write lock may take; longer waits are made of several, so that a stop is noticed.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
-/// How often old log rows, ended holds and claims of dead workers are looked for, when there is something else to write.
+/// How often old log rows and ended holds are looked for, when there is something else to write.
 const CHORES: Duration = Duration::from_secs(30);
+/// How long the database may stay locked without a word in the log.
+const SILENCE: Duration = Duration::from_secs(2);
+/// No claim is made for so many seconds, whatever `fetch_timeout_s` was when it was made and however long another worker had
+/// waited for the lock since it looked at the clock: one that ends later is from before the clock was set back.
+const LONGEST_CLAIM: i64 = 3600;
+/// How often claims of dead workers and claims that ran out are looked for; it costs two small reads.
+const CLAIMS_LOOK: Duration = Duration::from_secs(5);
 /// How often rows without a feed are looked for.
 const GREAT_CHORES: Duration = Duration::from_secs(6 * 3600);
 /// Jobs that wait for their hosts and are looked at in one round.
@@ -90,6 +98,7 @@ pub struct Worker {
     /// When the earliest job that waits for its host may start.
     next_slot: Option<Instant>,
     chores: Chores,
+    claims_looked: Instant,
     great_chores_done: Instant,
     trouble: Option<Trouble>,
 }
@@ -97,7 +106,7 @@ pub struct Worker {
 /// The database cannot be written for the time being.
 struct Trouble {
     since: Instant,
-    said: Instant,
+    said: Option<Instant>,
 }
 
 /// Old log rows and ended holds: removed along with something else that is written, so that an idle worker writes nothing.
@@ -169,11 +178,16 @@ impl Worker {
             next_due: Some(0),
             next_slot: None,
             chores: Chores::Done(now),
+            claims_looked: now,
             great_chores_done: now,
             trouble: None,
             db,
         };
-        worker.free_dead_claims()?;
+        match worker.free_lost_claims() {
+            // Somebody writes for long: the loop looks again.
+            Err(Error::Sqlite(error)) if passing(&error) => {}
+            other => other?,
+        }
         Ok(worker)
     }
 
@@ -249,16 +263,18 @@ impl Worker {
     fn round(&mut self, claims: Claims) -> Result<()> {
         match self.try_round(claims) {
             Ok(()) => {
-                if let Some(trouble) = self.trouble.take() {
+                if let Some(trouble) = self.trouble.take().filter(|trouble| trouble.said.is_some()) {
                     ::log::info!("the database can be written again after {} s", trouble.since.elapsed().as_secs());
                 }
                 Ok(())
             }
             Err(Error::Sqlite(error)) if passing(&error) => {
                 let now = Instant::now();
-                let trouble = self.trouble.get_or_insert(Trouble { since: now, said: now - Duration::from_secs(60) });
-                if trouble.said.elapsed() >= Duration::from_secs(60) {
-                    trouble.said = now;
+                let trouble = self.trouble.get_or_insert(Trouble { since: now, said: None });
+                // Two busy workers keep each other waiting for a moment; that is nothing to speak of.
+                let long = trouble.since.elapsed() >= SILENCE;
+                if long && trouble.said.is_none_or(|said| said.elapsed() >= Duration::from_secs(60)) {
+                    trouble.said = Some(now);
                     let seconds = trouble.since.elapsed().as_secs();
                     let (waiting, error) = (self.outcomes.len(), Error::Sqlite(error));
                     ::log::warn!("nothing can be written for {seconds} s, {waiting} results wait: {error}");
@@ -278,19 +294,31 @@ impl Worker {
         }
         if matches!(self.chores, Chores::Done(at) if at.elapsed() >= CHORES) {
             self.chores = Chores::Due;
-            self.free_dead_claims()?;
+        }
+        if self.claims_looked.elapsed() >= CLAIMS_LOOK {
+            self.claims_looked = Instant::now();
+            self.free_lost_claims()?;
+        }
+        if self.great_chores_done.elapsed() >= GREAT_CHORES {
+            self.great_chores_done = Instant::now();
+            immediate(&self.db, |db| {
+                jobs::adopt_feeds(db)?;
+                feeds::sweep_orphans(db)
+            })?;
         }
         let now = self.clock.now();
         let at = Instant::now();
         let room = claims != Claims::None && self.in_flight < self.threads;
-        let due =
-            room && (self.next_due.is_some_and(|due| due <= now) || self.next_slot.is_some_and(|slot| slot <= at));
+        let slot = self.next_slot.is_some_and(|slot| slot <= at);
+        let due = room && (slot || self.next_due.is_some_and(|due| due <= now));
         // Asked without a lock first: whoever only wakes up writes nothing.
         let due = due && {
             self.next_due = jobs::next_due(&self.db)?;
-            self.next_slot = None;
-            self.next_due.is_some_and(|due| due <= now)
+            slot || self.next_due.is_some_and(|due| due <= now)
         };
+        if due {
+            self.next_slot = None;
+        }
         if !due && self.outcomes.is_empty() {
             return Ok(());
         }
@@ -333,7 +361,7 @@ impl Worker {
                     Ok(()) => {}
                 }
             }
-            jobs::sweep_expired(db, now, longest)?;
+            jobs::sweep_expired(db, now, LONGEST_CLAIM)?;
             if chores {
                 fetch_log::purge(db, now - settings.fetch_log_days * 86400, PURGE)?;
                 fetch_log::purge_holds(db, now)?;
@@ -360,19 +388,19 @@ impl Worker {
             self.chores = Chores::Done(Instant::now());
             self.hosts.forget_stale(Instant::now());
         }
-        if self.great_chores_done.elapsed() >= GREAT_CHORES {
-            self.great_chores_done = Instant::now();
-            immediate(&self.db, |db| {
-                jobs::adopt_feeds(db)?;
-                feeds::sweep_orphans(db)
-            })?;
-        }
         Ok(tasks)
     }
 
     /// Somebody wrote: settings may be others now.
     fn reload(&mut self) -> Result<()> {
-        let settings = Settings::load(&self.db)?;
+        let settings = match Settings::load(&self.db) {
+            Ok(settings) => settings,
+            Err(Error::Database(text)) => {
+                ::log::error!("{text}; the settings stay as they were");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         if settings == self.settings {
             return Ok(());
         }
@@ -393,13 +421,19 @@ impl Worker {
         Ok(())
     }
 
-    fn free_dead_claims(&mut self) -> Result<()> {
+    /// Frees the claims of dead workers, and those that ran out.
+    fn free_lost_claims(&mut self) -> Result<()> {
         for name in jobs::claimants(&self.db)? {
             if name != self.life.name() && !alive::lives(&self.database, &name) {
                 let freed = immediate(&self.db, |db| jobs::release_all(db, &name))?;
                 ::log::info!("{freed} jobs of a worker that died are free again");
                 self.next_due = Some(0);
             }
+        }
+        let now = self.clock.now();
+        if jobs::any_expired(&self.db, now, LONGEST_CLAIM)? {
+            immediate(&self.db, |db| jobs::sweep_expired(db, now, LONGEST_CLAIM))?;
+            self.next_due = Some(0);
         }
         Ok(())
     }
@@ -419,11 +453,19 @@ impl Worker {
             ::log::info!("{} fetches did not end in time and are given back", self.in_flight);
         }
         let (now, days) = (self.clock.now(), self.settings.fetch_log_days);
-        immediate(&self.db, |db| {
+        let given_back = immediate(&self.db, |db| {
             // Whoever runs by a timer never lives long enough for the chores.
             fetch_log::purge(db, now - days * 86400, PURGE)?;
             jobs::release_all(db, self.life.name())
-        })?;
+        });
+        match given_back {
+            // Our life sign goes with us: the next worker frees them.
+            Err(Error::Sqlite(error)) if passing(&error) => {
+                ::log::warn!("the next worker has to free what this one held: {}", Error::Sqlite(error));
+                return Ok(());
+            }
+            other => other?,
+        };
         checkpoint(&self.db)
     }
 }
@@ -456,24 +498,45 @@ impl Step {
 impl Claim<'_> {
     /// Claims at most `idle` jobs: more would only expire while they wait. Answers whether there are more that may be due.
     fn all(&mut self, idle: usize, tasks: &mut Vec<Task>) -> Result<bool> {
+        let db = self.db;
         // Those that wait for their hosts stand before the others.
         let limit = idle + self.hosts.waiting().min(MOST_WAITING);
-        let list = jobs::due(self.db, self.now, limit)?;
+        let mut list = match self.claims {
+            // What has become due since is not wanted; what had to wait for its host is, though it was put off.
+            Claims::DueAt(began) => jobs::due(db, began.min(self.now), limit)?,
+            _ => jobs::due(db, self.now, limit)?,
+        };
         let full = list.len() == limit;
+        if let Claims::DueAt(_) = self.claims {
+            for id in self.hosts.ready(Instant::now()) {
+                match jobs::unclaimed(db, id)? {
+                    Some(ready) if list.iter().all(|due| due.id != id) => list.push(ready),
+                    Some(_) => {}
+                    None => self.hosts.forget(id),
+                }
+            }
+        }
         let mut moved_on = false;
         for due in list {
             if tasks.len() >= idle {
                 return Ok(true);
             }
-            if let Claims::DueAt(began) = self.claims
-                && due.run_at > began
-                && !self.hosts.waits(due.id)
-            {
-                continue;
-            }
-            let Step { task, stays } = self.one(&due)?;
-            moved_on |= !stays;
-            tasks.extend(task);
+            let step = match savepoint(db, || self.one(&due)) {
+                Err(Error::Sqlite(error)) if passing(&error) => return Err(Error::Sqlite(error)),
+                // A row that somebody filled with nonsense never keeps its neighbours waiting.
+                Err(error) => {
+                    ::log::error!("job {}: it cannot be started, tried again in an hour: {error}", due.id);
+                    self.hosts.forget(due.id);
+                    jobs::postpone(db, due.id, self.now + 3600)?;
+                    Step::GONE
+                }
+                Ok(step) => step,
+            };
+            moved_on |= !step.stays;
+            tasks.extend(step.task);
+        }
+        if let Claims::DueAt(_) = self.claims {
+            *self.next_slot = self.hosts.next_slot();
         }
         Ok(full && moved_on)
     }
@@ -497,7 +560,7 @@ impl Claim<'_> {
         if let Some(until) = self.holds.get(&host).copied().filter(|until| *until > self.now) {
             let run = schedule::Run { feed_id: feed.id, attempts: due.attempts, interval_seconds: None, now: self.now };
             self.hosts.forget(due.id);
-            jobs::postpone(self.db, due.id, until + schedule::spread(&run, 60))?;
+            jobs::postpone(self.db, due.id, until.saturating_add(schedule::spread(&run, 60)))?;
             return Ok(Step::GONE);
         }
         let now = Instant::now();
@@ -514,9 +577,18 @@ impl Claim<'_> {
                 Ok(Step { task: None, stays: true })
             }
             Turn::Start => {
-                let claim = jobs::claim(self.db, due, self.life.name(), self.now + self.longest)?;
-                let work = Work::Fetch(Box::new(self.fetch(feed, start, spellings)?));
-                Ok(Step { task: Some(Task { claim, host, work }), stays: false })
+                let claimed = jobs::claim(self.db, due, self.life.name(), self.now + self.longest)
+                    .and_then(|claim| Ok((claim, self.fetch(feed, start, spellings)?)));
+                match claimed {
+                    Ok((claim, task)) => {
+                        let work = Work::Fetch(Box::new(task));
+                        Ok(Step { task: Some(Task { claim, host, work }), stays: false })
+                    }
+                    Err(error) => {
+                        self.hosts.ended(&host, now);
+                        Err(error)
+                    }
+                }
             }
         }
     }
@@ -561,14 +633,15 @@ impl Claim<'_> {
             etag: feed.etag.clone(),
             last_modified: feed.last_modified.clone(),
         });
-        let lately = feed.rewritten_at.is_some_and(|at| self.now - at <= moved::REGRET_SPAN);
+        let lately = feed.rewritten_at.is_some_and(|at| self.now.saturating_sub(at) <= moved::REGRET_SPAN);
         let regret = match lately {
             true => feeds::last_rewrite(self.db, feed.id, &feed.url)?
                 .filter(|(_, reason)| matches!(reason, Reason::Moved | Reason::Canonical))
                 .map(|(old, _)| old),
             false => None,
         };
-        let failing_long = feed.failing_since.is_some_and(|since| self.now - since >= apply::REDISCOVERY_SPAN);
+        let failing_long =
+            feed.failing_since.is_some_and(|since| self.now.saturating_sub(since) >= apply::REDISCOVERY_SPAN);
         Ok(FetchTask {
             feed_id: feed.id,
             url: feed.url.clone(),

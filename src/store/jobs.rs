@@ -4,8 +4,10 @@
 //! Due jobs are found by the partial index `jobs_due`, which SQLite uses only where `claimed_by IS NULL` stands literally.
 
 use super::feeds::{self, StoredFeed};
+use super::text::Text;
 use crate::error::Result;
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::sync::LazyLock;
 
 /// The kinds of job, as in `jobs.kind`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -51,9 +53,15 @@ pub struct Claim {
     pub run_at: i64,
 }
 
-/// At most `limit` due jobs, the longest due first.
-pub fn due(db: &Connection, now: i64, limit: usize) -> Result<Vec<Due>> {
-    use std::sync::LazyLock;
+/// The statement of [`next_due`].
+pub const NEXT_DUE: &str = "SELECT run_at FROM jobs WHERE claimed_by IS NULL ORDER BY run_at LIMIT 1";
+
+/// The statement of [`sweep_expired`].
+pub const SWEEP_EXPIRED: &str = "UPDATE jobs SET claimed_by = NULL, claim_expires_at = NULL
+     WHERE claimed_by IS NOT NULL AND (claim_expires_at <= ?1 OR claim_expires_at > ?2 OR claim_expires_at IS NULL)";
+
+/// The statement of [`due`].
+pub fn due_sql() -> &'static str {
     static SQL: LazyLock<String> = LazyLock::new(|| {
         format!(
             "SELECT j.id, j.kind, j.subscription_id, j.run_at, j.attempts, f.id IS NOT NULL, {}
@@ -62,27 +70,43 @@ pub fn due(db: &Connection, now: i64, limit: usize) -> Result<Vec<Due>> {
             feeds::COLUMNS
         )
     });
-    let mut statement = db.prepare_cached(&SQL)?;
-    let rows = statement.query_map(params![now, limit as i64], |row| {
-        let has_feed: bool = row.get(5)?;
-        Ok(Due {
-            id: row.get(0)?,
-            kind: Kind::from_name(row.get_ref(1)?.as_str().unwrap_or("")),
-            subscription_id: row.get(2)?,
-            run_at: row.get(3)?,
-            attempts: row.get(4)?,
-            feed: if has_feed { Some(feeds::from_row(row, 6)?) } else { None },
-        })
-    })?;
+    &SQL
+}
+
+/// At most `limit` due jobs, the longest due first.
+pub fn due(db: &Connection, now: i64, limit: usize) -> Result<Vec<Due>> {
+    let mut statement = db.prepare_cached(due_sql())?;
+    let rows = statement.query_map(params![now, limit as i64], from_row)?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+/// The job of this id, due or not, if nobody has claimed it.
+pub fn unclaimed(db: &Connection, id: i64) -> Result<Option<Due>> {
+    static SQL: LazyLock<String> = LazyLock::new(|| {
+        format!(
+            "SELECT j.id, j.kind, j.subscription_id, j.run_at, j.attempts, f.id IS NOT NULL, {}
+             FROM jobs j LEFT JOIN feeds f ON f.id = j.feed_id WHERE j.id = ?1 AND j.claimed_by IS NULL",
+            feeds::COLUMNS
+        )
+    });
+    Ok(db.prepare_cached(&SQL)?.query_row([id], from_row).optional()?)
+}
+
+fn from_row(row: &Row<'_>) -> rusqlite::Result<Due> {
+    let has_feed: bool = row.get(5)?;
+    Ok(Due {
+        id: row.get(0)?,
+        kind: Kind::from_name(row.get_ref(1)?.as_str().unwrap_or("")),
+        subscription_id: row.get(2)?,
+        run_at: row.get(3)?,
+        attempts: row.get(4)?,
+        feed: if has_feed { Some(feeds::from_row(row, 6)?) } else { None },
+    })
 }
 
 /// When the next unclaimed job is due; `None`: there is none. A value in the past says that something is due now.
 pub fn next_due(db: &Connection) -> Result<Option<i64>> {
-    Ok(db
-        .prepare_cached("SELECT run_at FROM jobs WHERE claimed_by IS NULL ORDER BY run_at LIMIT 1")?
-        .query_row([], |row| row.get(0))
-        .optional()?)
+    Ok(db.prepare_cached(NEXT_DUE)?.query_row([], |row| row.get(0)).optional()?)
 }
 
 /// When the next unclaimed job after `now` is due.
@@ -107,7 +131,7 @@ pub fn claim(db: &Connection, due: &Due, worker: &str, expires: i64) -> Result<C
          WHERE id = ?1 AND claimed_by IS NULL",
     )?
     .execute(params![due.id, worker, expires])?;
-    Ok(Claim { job_id: due.id, attempts: due.attempts + 1, run_at: due.run_at })
+    Ok(Claim { job_id: due.id, attempts: due.attempts.saturating_add(1), run_at: due.run_at })
 }
 
 /// Puts a due job off without claiming it.
@@ -163,18 +187,23 @@ pub fn release_all(db: &Connection, worker: &str) -> Result<usize> {
 
 /// Frees claims that ended, and claims that end later than any claim made now would (the clock was set back).
 pub fn sweep_expired(db: &Connection, now: i64, longest: i64) -> Result<usize> {
+    Ok(db.prepare_cached(SWEEP_EXPIRED)?.execute(params![now, now + longest])?)
+}
+
+/// Whether [`sweep_expired`] would find anything.
+pub fn any_expired(db: &Connection, now: i64, longest: i64) -> Result<bool> {
     Ok(db
         .prepare_cached(
-            "UPDATE jobs SET claimed_by = NULL, claim_expires_at = NULL
-             WHERE claimed_by IS NOT NULL AND (claim_expires_at <= ?1 OR claim_expires_at > ?2)",
+            "SELECT 1 FROM jobs WHERE claimed_by IS NOT NULL
+             AND (claim_expires_at <= ?1 OR claim_expires_at > ?2 OR claim_expires_at IS NULL) LIMIT 1",
         )?
-        .execute(params![now, now + longest])?)
+        .exists(params![now, now + longest])?)
 }
 
 /// The workers that hold claims.
 pub fn claimants(db: &Connection) -> Result<Vec<String>> {
     let mut statement = db.prepare_cached("SELECT DISTINCT claimed_by FROM jobs WHERE claimed_by IS NOT NULL")?;
-    let names = statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    let names = statement.query_map([], |row| Ok(row.get::<_, Text>(0)?.0))?.collect::<rusqlite::Result<_>>()?;
     Ok(names)
 }
 

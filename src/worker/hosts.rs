@@ -95,6 +95,16 @@ impl Hosts {
         self.slots.values().any(|slot| *slot + Duration::from_secs(10) > now)
     }
 
+    /// Waiting jobs whose time has come.
+    pub fn ready(&self, now: Instant) -> Vec<i64> {
+        self.slots.iter().filter(|(_, slot)| **slot <= now).map(|(job, _)| *job).collect()
+    }
+
+    /// The first time that a waiting job may start.
+    pub fn next_slot(&self) -> Option<Instant> {
+        self.slots.values().min().copied()
+    }
+
     /// The job is gone or goes another way.
     pub fn forget(&mut self, job: i64) {
         self.slots.remove(&job);
