@@ -1,7 +1,9 @@
 //! The one test crate: the real programs and the library against scripted servers, hubs and the `sqlite3` shell.
 
 mod cli;
+mod queue;
 mod redirects;
+mod schema;
 mod sql;
 mod support;
 mod support_works;

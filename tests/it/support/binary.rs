@@ -86,6 +86,11 @@ impl Running {
         assert!(status.expect("the `kill` program").success(), "feedmill has ended already");
     }
 
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("its state").is_none()
     }
