@@ -657,12 +657,17 @@ impl Claim<'_> {
     }
 }
 
-/// Does a task on a pool thread. A panic costs this attempt only.
+/// Does a task on a pool thread.
 fn work(task: Task, tools: &Tools) -> Outcome {
+    caught(task, |task| perform::perform(task, tools))
+}
+
+/// A panic costs this attempt only.
+fn caught(task: Task, fetch: impl FnOnce(&FetchTask) -> FetchOutcome) -> Outcome {
     let Task { claim, host, work } = task;
     let result = match work {
         Work::Fetch(task) => {
-            let done = catch_unwind(AssertUnwindSafe(|| perform::perform(&task, tools)));
+            let done = catch_unwind(AssertUnwindSafe(|| fetch(&task)));
             Done::Fetch(Box::new(done.unwrap_or_else(|panic| panicked(&task, panic.as_ref()))))
         }
     };
@@ -723,4 +728,44 @@ pub fn log_panics() {
         std::panic::set_hook(Box::new(|info| ::log::debug!("{info}")));
     });
     LazyLock::force(&ONCE);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::jobs::Claim as Claimed;
+
+    #[test]
+    fn a_panic_is_a_failure_of_its_attempt() {
+        let url = Url::parse("http://a.test/f").unwrap();
+        let limits = FetchLimits {
+            http: Limits {
+                connect_timeout: Duration::ZERO,
+                chain_timeout: Duration::ZERO,
+                max_redirects: 0,
+                max_body_bytes: 0,
+            },
+            max_items: 0,
+        };
+        let fetch = FetchTask {
+            feed_id: 7,
+            url: url.to_string(),
+            start: url,
+            spellings: None,
+            validators: None,
+            body_hash: None,
+            may_discover: false,
+            keep_url: false,
+            regret: None,
+            limits: Arc::new(limits),
+        };
+        let claim = Claimed { job_id: 3, attempts: 2, run_at: 0 };
+        let task = Task { claim, host: "a.test".into(), work: Work::Fetch(Box::new(fetch)) };
+        let outcome = caught(task, |_| panic!("number {}", 5));
+        assert_eq!((outcome.claim, outcome.host.as_str()), (claim, "a.test"));
+        let Done::Fetch(fetched) = outcome.result;
+        let failure = fetched.reading.result.unwrap_err();
+        assert_eq!((fetched.feed_id, failure.kind, failure.local), (7, FailureKind::Panic, false));
+        assert!(failure.message.ends_with("number 5"), "{}", failure.message);
+    }
 }
