@@ -167,6 +167,8 @@ impl Context<'_> {
             return Ok(None);
         }
         match feeds::holder(self.db, &key, name.as_str(), feed.id)? {
+            // The user took the feed back from there.
+            Some(holder) if feeds::is_held(self.db, feed.id, &holder.url)? => Ok(None),
             Some(holder) if holder.state != "merged" => {
                 let known = entries::known(self.db, holder.id, i64::MAX)?;
                 if !identity::shares_entry(&document.entries, &known) {
