@@ -426,8 +426,10 @@ impl Worker {
         for name in jobs::claimants(&self.db)? {
             if name != self.life.name() && !alive::lives(&self.database, &name) {
                 let freed = immediate(&self.db, |db| jobs::release_all(db, &name))?;
-                ::log::info!("{freed} jobs of a worker that died are free again");
-                self.next_due = Some(0);
+                if freed > 0 {
+                    ::log::info!("{freed} jobs of a worker that died are free again");
+                    self.next_due = Some(0);
+                }
             }
         }
         let now = self.clock.now();

@@ -336,3 +336,69 @@ fn a_clock_that_was_set_back_does_not_stop_the_queue() {
     mill.run_after(0);
     assert_eq!((mill.asked(url), mill.of(feed, "failure_count")), (2, json!(0)));
 }
+
+#[test]
+fn kills_and_edits_leave_every_row_in_order() {
+    let live = Live::new();
+    live.shell.run("UPDATE settings SET value = 16 WHERE key = 'host_concurrency'");
+    let mut urls = Vec::new();
+    for i in 0..20 {
+        live.serve(&format!("/feed/{i}"), Answer::feed(3, &format!("t{i}")).header("ETag", "\"1\""));
+        urls.push(live.serve(&format!("/moved/{i}"), Answer::redirect(301, &format!("/feed/{i}"))));
+        urls.push(live.serve(&format!("/moved-too/{i}"), Answer::redirect(308, &format!("/moved/{i}"))));
+    }
+    live.shell.run(&urls.iter().map(|url| format!("INSERT INTO feeds(url) VALUES('{url}');")).collect::<String>());
+    for round in 0..6 {
+        let before = live.count("fetches");
+        let mut one = live.start();
+        let two = live.start();
+        wait_until("some are fetched", || live.count("fetches") > before + 3);
+        live.shell.run(&format!(
+            "UPDATE feeds SET state = 'paused' WHERE id % 6 = {round} AND state = 'active';
+             UPDATE feeds SET url = url || '?{round}' WHERE id % 7 = {round} AND state <> 'merged' AND url NOT LIKE '%?%';
+             DELETE FROM feeds WHERE id = 30 + {round};
+             INSERT OR IGNORE INTO feeds(url) SELECT old_url FROM feed_urls ORDER BY id DESC LIMIT 3;
+             UPDATE feeds SET state = 'active' WHERE id % 5 = {round} AND state IN ('paused', 'merged');
+             UPDATE jobs SET run_at = 0"
+        ));
+        one.kill();
+        two.terminate();
+        assert_eq!(two.wait().status, Some(0));
+    }
+    live.shell.run("UPDATE jobs SET run_at = 0");
+    live.feedmill.succeed(&["run", "--once"]);
+    for (wrong, count) in [
+        ("claims", "jobs WHERE claimed_by IS NOT NULL OR claim_expires_at IS NOT NULL"),
+        (
+            "jobs of feeds that are not active",
+            "jobs j WHERE kind = 'fetch' AND NOT EXISTS (SELECT 1 FROM feeds f WHERE f.id = j.feed_id AND f.state = 'active')",
+        ),
+        (
+            "active feeds without a job",
+            "feeds f WHERE state = 'active' AND NOT EXISTS (SELECT 1 FROM jobs j WHERE j.feed_id = f.id)",
+        ),
+        (
+            "entries of no living feed",
+            "entries e WHERE NOT EXISTS (SELECT 1 FROM feeds f WHERE f.id = e.feed_id AND f.state <> 'merged')",
+        ),
+        (
+            "merged into nothing",
+            "feeds f WHERE state = 'merged' AND NOT EXISTS (SELECT 1 FROM feeds s WHERE s.id = f.merged_into AND s.state <> 'merged')",
+        ),
+        (
+            "two rows of one feed",
+            "feeds a JOIN feeds b ON a.url_key = b.url_key AND a.id < b.id WHERE a.state = 'active' AND b.state = 'active'",
+        ),
+        ("history of no feed", "feed_urls h WHERE NOT EXISTS (SELECT 1 FROM feeds f WHERE f.id = h.feed_id)"),
+        ("failures of our own making", "feeds WHERE failure_kind IN ('panic', 'protocol', 'timeout')"),
+        ("entries of two feeds under one", "(SELECT feed_id FROM entries GROUP BY feed_id HAVING count(*) > 3)"),
+    ] {
+        assert_eq!(
+            live.count(count),
+            0,
+            "{wrong}: {:?}",
+            live.shell.run("SELECT id, url, state, merged_into FROM feeds")
+        );
+    }
+    assert_eq!(live.shell.value("PRAGMA integrity_check"), "ok");
+}
