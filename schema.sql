@@ -344,6 +344,7 @@ END;
 
 CREATE TRIGGER feeds_state_set AFTER UPDATE OF state ON feeds WHEN NEW.state IS NOT OLD.state BEGIN
   DELETE FROM jobs WHERE feed_id = NEW.id AND kind = 'fetch' AND NEW.state <> 'active';
+  UPDATE feeds SET merged_into = NULL WHERE id = NEW.id AND NEW.state <> 'merged' AND merged_into IS NOT NULL;
   INSERT INTO jobs(kind, feed_id, run_at) SELECT 'fetch', NEW.id, 0 WHERE NEW.state = 'active'
     ON CONFLICT (feed_id) WHERE kind = 'fetch' DO UPDATE SET run_at = 0;
 END;
@@ -370,8 +371,8 @@ CREATE TRIGGER feeds_deleted AFTER DELETE ON feeds BEGIN
   DELETE FROM pending_moves WHERE feed_id = OLD.id;
   DELETE FROM held_targets WHERE feed_id = OLD.id;
   DELETE FROM discovered_feeds WHERE feed_id = OLD.id;
-  DELETE FROM feed_urls WHERE feed_id = OLD.id OR feed_id IN (SELECT id FROM feeds WHERE merged_into = OLD.id);
-  DELETE FROM feeds WHERE merged_into = OLD.id;
+  DELETE FROM feed_urls WHERE feed_id = OLD.id OR feed_id IN (SELECT id FROM feeds WHERE merged_into = OLD.id AND state = 'merged');
+  DELETE FROM feeds WHERE merged_into = OLD.id AND state = 'merged';
   UPDATE subscriptions SET feed_id = NULL,
       state = CASE WHEN state IN ('pending', 'active') THEN 'unsubscribing' ELSE state END
     WHERE feed_id = OLD.id;

@@ -71,6 +71,10 @@ fn an_address_that_a_feed_left_merges_when_its_redirect_says_so() {
     mill.run();
     assert_eq!(mill.of(again, "state"), "active");
     assert_eq!(mill.count(&format!("entries WHERE feed_id = {again}")), 1);
+    // Then it does not go with the row that it was merged into before.
+    assert_eq!(mill.of(again, "merged_into"), json!(null));
+    mill.shell.run(&format!("DELETE FROM feeds WHERE id = {first}"));
+    assert_eq!((mill.of(again, "state"), mill.count("entries"), mill.count("jobs")), (json!("active"), 1, 1));
 }
 
 #[test]
