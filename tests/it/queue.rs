@@ -402,3 +402,23 @@ fn kills_and_edits_leave_every_row_in_order() {
     }
     assert_eq!(live.shell.value("PRAGMA integrity_check"), "ok");
 }
+
+#[test]
+fn once_does_all_that_was_due_although_more_becomes_due_meanwhile() {
+    let urls = ["http://a.test/1", "http://a.test/2", "http://a.test/3"];
+    let mill = Mill::new(urls.iter().map(|url| (*url, Answer::feed(1, "x"))).collect());
+    mill.shell.run("UPDATE settings SET value = 1100 WHERE key = 'host_delay_ms'");
+    for url in urls {
+        mill.insert(url);
+    }
+    mill.shell.run(&format!(
+        "WITH n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 600)
+         INSERT INTO feeds(url) SELECT 'http://b.test/' || i FROM n;
+         UPDATE jobs SET run_at = {} WHERE feed_id > 3",
+        mill.clock.now() + 1
+    ));
+    let clock = mill.clock.clone();
+    mill.origin.on_request(urls[0], move || clock.advance(60));
+    mill.run();
+    assert_eq!(mill.origin.urls(), urls);
+}
