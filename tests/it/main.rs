@@ -3,6 +3,7 @@
 mod cli;
 mod moves;
 mod queue;
+mod readme;
 mod redirects;
 mod schema;
 mod sql;
