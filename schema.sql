@@ -193,7 +193,7 @@ CREATE TABLE subscriptions (
   topic_url        TEXT NOT NULL,      -- the hub's name for the feed; need not be feeds.url
   callback_token   TEXT NOT NULL UNIQUE DEFAULT (lower(hex(randomblob(32)))),  -- callback_url + '/' + this
   secret           TEXT,               -- signs what the hub sends; NULL: a hub without https, whose word is only a hint
-  previous_secret  TEXT,               -- valid beside `secret` until a renewal with the new one is verified
+  previous_secret  TEXT,               -- valid beside `secret` until a delivery signed with the new one came
   verify_token     TEXT NOT NULL DEFAULT (lower(hex(randomblob(16)))),
   state            TEXT NOT NULL DEFAULT 'pending'
                    CHECK (state IN ('pending',       -- asked for, not confirmed yet
@@ -209,21 +209,37 @@ CREATE TABLE subscriptions (
   last_delivery_at INTEGER,
   last_error       TEXT,
   renewing         INTEGER NOT NULL DEFAULT 0 CHECK (renewing IN (0, 1)),  -- 1: asked again, not confirmed again yet
-  requests         INTEGER NOT NULL DEFAULT 0,  -- since the last confirmation
+  requests         INTEGER NOT NULL DEFAULT 0,  -- that reached the hub, since the last confirmation
+  failures         INTEGER NOT NULL DEFAULT 0,  -- requests in a row that failed
   rung             INTEGER NOT NULL DEFAULT 0,  -- how far down the ladder of request forms this hub pushed us
   good_pushes      INTEGER NOT NULL DEFAULT 0,
   bad_pushes       INTEGER NOT NULL DEFAULT 0,  -- refused: unsigned, wrongly signed, too large
   misses           INTEGER NOT NULL DEFAULT 0,  -- polls since the last good push that found what the hub should have sent
-  hinted_at        INTEGER,            -- last time an unverifiable delivery caused a poll
+  hinted_at        INTEGER,            -- last time an unverifiable delivery caused a poll, or the time it will cause one
   replaces         INTEGER,            -- the subscription that is ended once this one is confirmed
-  ended_at         INTEGER
+  ended_at         INTEGER,
+  active_since     INTEGER,            -- the first confirmation
+  named_topic      TEXT,               -- the topic as the feed names it; topic_url differs where the hub refused that
+  fetched_url      TEXT,               -- where the feed was read: the topic to try when the hub refuses the named one
+  absences         INTEGER NOT NULL DEFAULT 0   -- polls in a row in which the feed did not name the hub; ended at 2
 ) STRICT;
 CREATE INDEX subscriptions_feed ON subscriptions(feed_id);
+
+-- The hubs that a feed names, best first. The first that does not refuse gets the subscription; feeds.hub_url goes before.
+CREATE TABLE feed_hubs (
+  feed_id     INTEGER NOT NULL,
+  position    INTEGER NOT NULL,        -- 1 = the first in the feed
+  hub_url     TEXT NOT NULL,
+  topic_url   TEXT NOT NULL,           -- rel=self, else where the feed was read
+  fetched_url TEXT NOT NULL,           -- where the feed was read
+  PRIMARY KEY (feed_id, position)
+) STRICT, WITHOUT ROWID;
 
 -- What each hub is known to want.
 CREATE TABLE hubs (
   hub_url         TEXT PRIMARY KEY,
   moved_to        TEXT,                -- a 308 led there, or https works where http was advertised
+  no_https        INTEGER NOT NULL DEFAULT 0 CHECK (no_https IN (0, 1)),  -- https was tried and cannot be connected to
   without_lease   INTEGER NOT NULL DEFAULT 0 CHECK (without_lease IN (0, 1)),  -- refuses hub.lease_seconds
   next_request_at INTEGER NOT NULL DEFAULT 0,  -- one request at a time, a second apart; later after Retry-After
   failures        INTEGER NOT NULL DEFAULT 0,  -- in a row
@@ -356,6 +372,8 @@ BEGIN
     VALUES (NEW.id, OLD.url, NEW.url, 'edited', CAST(strftime('%s', 'now') AS INTEGER));
   DELETE FROM pending_moves WHERE feed_id = NEW.id;
   DELETE FROM discovered_feeds WHERE feed_id = NEW.id;
+  DELETE FROM feed_hubs WHERE feed_id = NEW.id;
+  UPDATE subscriptions SET state = 'unsubscribing' WHERE feed_id = NEW.id AND state IN ('pending', 'active');
   UPDATE feeds SET state = 'active', merged_into = NULL, etag = NULL, last_modified = NULL, validators_url = NULL,
       pretty_url = NULL, url_key = NULL, body_hash = NULL, last_success_at = NULL, rewritten_at = NULL,
       failure_kind = NULL, failure_message = NULL, failure_count = 0, failing_since = NULL
@@ -371,19 +389,35 @@ CREATE TRIGGER feeds_deleted AFTER DELETE ON feeds BEGIN
   DELETE FROM pending_moves WHERE feed_id = OLD.id;
   DELETE FROM held_targets WHERE feed_id = OLD.id;
   DELETE FROM discovered_feeds WHERE feed_id = OLD.id;
+  DELETE FROM feed_hubs WHERE feed_id = OLD.id;
   DELETE FROM feed_urls WHERE feed_id = OLD.id OR feed_id IN (SELECT id FROM feeds WHERE merged_into = OLD.id AND state = 'merged');
   DELETE FROM feeds WHERE merged_into = OLD.id AND state = 'merged';
+  DELETE FROM jobs WHERE kind <> 'unsubscribe'
+    AND subscription_id IN (SELECT id FROM subscriptions WHERE feed_id = OLD.id);
+  DELETE FROM deliveries WHERE subscription_id IN (SELECT id FROM subscriptions WHERE feed_id = OLD.id);
   UPDATE subscriptions SET feed_id = NULL,
-      state = CASE WHEN state IN ('pending', 'active') THEN 'unsubscribing' ELSE state END
+      ended_at = CASE WHEN state IN ('denied', 'refused') THEN CAST(strftime('%s', 'now') AS INTEGER) ELSE ended_at END,
+      state = CASE WHEN state IN ('pending', 'active') THEN 'unsubscribing'
+                   WHEN state IN ('denied', 'refused') THEN 'ended' ELSE state END
     WHERE feed_id = OLD.id;
 END;
 
--- A subscription that is no longer wanted: what waits for it goes, the hub is told.
+-- A subscription that is no longer wanted: the hub is told. What it delivered before is still read, unless the feed is gone.
 CREATE TRIGGER subscriptions_unwanted AFTER UPDATE OF state ON subscriptions
 WHEN NEW.state = 'unsubscribing' AND OLD.state IS NOT 'unsubscribing' BEGIN
-  DELETE FROM jobs WHERE subscription_id = NEW.id;
-  DELETE FROM deliveries WHERE subscription_id = NEW.id;
+  UPDATE subscriptions SET renewing = 0, requests = 0, failures = 0 WHERE id = NEW.id;
+  DELETE FROM jobs WHERE subscription_id = NEW.id AND (kind <> 'ingest' OR NEW.feed_id IS NULL);
+  DELETE FROM deliveries WHERE subscription_id = NEW.id AND NEW.feed_id IS NULL;
   INSERT INTO jobs(kind, feed_id, subscription_id, run_at) VALUES ('unsubscribe', NEW.feed_id, NEW.id, 0);
+END;
+
+-- A feed that is not fetched is not pushed either. It subscribes again after its next good fetch.
+CREATE TRIGGER feeds_stopped AFTER UPDATE OF state ON feeds WHEN NEW.state <> 'active' AND OLD.state = 'active' BEGIN
+  UPDATE subscriptions SET state = 'unsubscribing' WHERE feed_id = NEW.id AND state IN ('pending', 'active');
+END;
+
+CREATE TRIGGER feeds_hub_set AFTER UPDATE OF hub_url ON feeds WHEN NEW.hub_url IS NOT OLD.hub_url BEGIN
+  UPDATE jobs SET run_at = 0 WHERE feed_id = NEW.id AND kind = 'fetch';
 END;
 
 CREATE TRIGGER entries_deleted AFTER DELETE ON entries BEGIN
@@ -424,6 +458,7 @@ LEFT JOIN feeds f ON f.id = j.feed_id;
 CREATE VIEW subscription_status AS
 SELECT s.id, f.url AS feed, s.hub_url AS hub, s.state,
        CASE WHEN s.renewing THEN 'renewing' ELSE '' END AS renewal,
+       datetime((SELECT min(j.run_at) FROM jobs j WHERE j.subscription_id = s.id AND j.kind <> 'ingest'), 'unixepoch') AS next_step,
        datetime(s.lease_expires_at, 'unixepoch') AS lease_ends,
        datetime(s.verified_at, 'unixepoch') AS verified,
        datetime(s.last_delivery_at, 'unixepoch') AS last_push,
@@ -437,6 +472,7 @@ CREATE VIEW hub_status AS
 SELECT s.hub_url AS hub,
        sum(s.state = 'active') AS active, sum(s.state = 'pending') AS pending,
        sum(s.state IN ('denied', 'refused')) AS turned_down,
+       sum(s.state = 'active' AND s.misses >= 3) AS unreliable,
        sum(s.good_pushes) AS good_pushes, sum(s.bad_pushes) AS bad_pushes, sum(s.misses) AS misses,
        datetime(max(s.last_delivery_at), 'unixepoch') AS last_push,
        CASE WHEN h.next_request_at > CAST(strftime('%s', 'now') AS INTEGER)

@@ -5,6 +5,7 @@
 //!
 //! * `cli`: one file a command; prints, decides nothing.
 //! * `worker`: the loop claim → perform on the pool → apply; the only holder of the worker's connection.
+//! * `cgi`: what `feedmill-callback` does: environment and standard input → `push::callback` → `store` → an answer.
 //! * `task`: the plain data that goes to a pool thread and comes back.
 //! * `store`: all SQL.
 //! * `fetch`: the network: one hop, the chain over it, the address guard, bodies.
@@ -15,12 +16,14 @@
 
 #[cfg(feature = "worker")]
 pub mod cli;
+pub mod cgi;
 pub mod clock;
 pub mod error;
 #[cfg(feature = "worker")]
 pub mod feed;
 #[cfg(feature = "worker")]
 pub mod fetch;
+pub mod push;
 pub mod rules;
 pub mod store;
 #[cfg(feature = "worker")]

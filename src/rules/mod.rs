@@ -4,6 +4,7 @@
 #[cfg(feature = "worker")]
 pub mod canonical;
 pub mod failure;
+pub mod lease;
 #[cfg(feature = "worker")]
 pub mod identity;
 #[cfg(feature = "worker")]

@@ -1,8 +1,8 @@
 //! All SQL. Each file wraps one part of `schema.sql`; transactions are begun by the caller, and always IMMEDIATE: a read that
 //! is upgraded to a write fails at once under load (measured).
 //!
-//! Never touches the network and starts no thread. Called by `worker`, by the commands and, for `open` and `subscriptions`
-//! alone, by the callback program.
+//! Never touches the network and starts no thread. Called by `worker`, by the commands and, for `open`,
+//! `deliveries` and `subscriptions` alone, by the callback program.
 
 #[cfg(feature = "worker")]
 pub mod entries;
@@ -21,3 +21,7 @@ pub mod status;
 mod text;
 #[cfg(feature = "worker")]
 pub mod transaction;
+pub mod deliveries;
+#[cfg(feature = "worker")]
+pub mod requests;
+pub mod subscriptions;
