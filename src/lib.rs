@@ -14,9 +14,9 @@
 //! * `rules`: pure decisions.
 //! * `clock`, `error`.
 
+pub mod cgi;
 #[cfg(feature = "worker")]
 pub mod cli;
-pub mod cgi;
 pub mod clock;
 pub mod error;
 #[cfg(feature = "worker")]

@@ -3,10 +3,14 @@
 use crate::feed::Feed;
 use crate::feed::discover::Candidate;
 use crate::fetch::{Freshness, Limits, Validators};
+use crate::push::answer;
+use crate::push::request::Ask;
 use crate::rules::canonical::Canonical;
 use crate::rules::failure::Failure;
 use crate::rules::moved::Hop;
+use crate::store::deliveries::Delivery;
 use crate::store::jobs::Claim;
+use crate::store::requests::Ticket;
 use std::sync::Arc;
 use std::time::Duration;
 use url::Url;
@@ -24,6 +28,10 @@ pub struct Task {
 #[derive(Debug)]
 pub enum Work {
     Fetch(Box<FetchTask>),
+    /// Ask a hub.
+    Ask(Box<AskTask>),
+    /// Read what a hub delivered.
+    Ingest(Box<IngestTask>),
 }
 
 /// Fetch one feed.
@@ -60,12 +68,18 @@ pub struct FetchLimits {
 pub struct Outcome {
     pub claim: Claim,
     pub host: String,
+    /// It was a request to a hub.
+    pub asks: bool,
     pub result: Done,
 }
 
 #[derive(Debug)]
 pub enum Done {
     Fetch(Box<FetchOutcome>),
+    Ask(Box<Asked>),
+    Ingest(Box<Ingested>),
+    /// A push job panicked: it runs again when its row or its claim says so.
+    Panicked,
 }
 
 /// What came of fetching one feed.
@@ -130,4 +144,54 @@ pub struct Page {
     pub url: Url,
     /// The feeds that were not chosen, best first.
     pub others: Vec<Candidate>,
+}
+
+/// One request to a hub.
+#[derive(Debug)]
+pub struct AskTask {
+    pub ask: Ask,
+    pub ticket: Ticket,
+    /// The feed's URL: where it is private, its hub may be.
+    pub feed_url: Option<String>,
+    /// The user typed this hub (`feeds.hub_url`).
+    pub typed: bool,
+    pub connect_timeout: Duration,
+    /// Unix seconds when the job was claimed, for a Retry-After that is a date.
+    pub now: i64,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Asked {
+    pub ask: Ask,
+    pub ticket: Ticket,
+    pub outcome: answer::Outcome,
+    /// The hub's first address could not be connected to.
+    pub unreachable: bool,
+}
+
+/// Deliveries of one subscription.
+#[derive(Debug)]
+pub struct IngestTask {
+    pub subscription_id: i64,
+    pub feed_id: i64,
+    pub feed_url: String,
+    pub deliveries: Vec<Delivery>,
+    pub limits: Arc<FetchLimits>,
+}
+
+/// What was in them.
+#[derive(Debug)]
+pub struct Ingested {
+    pub subscription_id: i64,
+    pub feed_id: i64,
+    pub pushed: Vec<Pushed>,
+}
+
+/// One delivery.
+#[derive(Debug)]
+pub struct Pushed {
+    pub delivery_id: i64,
+    /// `None`: it was no feed, a mere ping.
+    pub feed: Option<Feed>,
 }

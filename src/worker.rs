@@ -8,6 +8,7 @@ pub mod alive;
 pub mod apply;
 pub mod hosts;
 pub mod perform;
+pub mod push;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -21,7 +22,7 @@ use crate::store::feeds::StoredFeed;
 use crate::store::jobs::{Due, Kind};
 use crate::store::settings::Settings;
 use crate::store::transaction::{checkpoint, immediate, savepoint};
-use crate::store::{feeds, jobs, log as fetch_log, open};
+use crate::store::{feeds, jobs, log as fetch_log, open, requests};
 use crate::task::{Done, FetchLimits, FetchOutcome, FetchTask, Outcome, Reading, Task, Work};
 use alive::LifeSign;
 use hosts::{Hosts, Turn};
@@ -90,6 +91,8 @@ pub struct Worker {
     /// Received, and not committed yet.
     outcomes: Vec<Outcome>,
     in_flight: usize,
+    /// Requests to hubs among them.
+    asking: usize,
     hosts: Hosts,
     holds: HashMap<String, i64>,
     data_version: i64,
@@ -173,6 +176,7 @@ impl Worker {
             receive,
             outcomes: Vec::new(),
             in_flight: 0,
+            asking: 0,
             holds: HashMap::new(),
             data_version: 0,
             next_due: Some(0),
@@ -255,6 +259,7 @@ impl Worker {
         for outcome in std::iter::once(first).chain(self.receive.try_iter()) {
             self.in_flight = self.in_flight.saturating_sub(1);
             self.hosts.ended(&outcome.host, now);
+            self.asking -= usize::from(outcome.asks);
             self.outcomes.push(outcome);
         }
     }
@@ -341,7 +346,8 @@ impl Worker {
     /// back when it fails.
     fn transact(&mut self, now: i64, claims: Claims, idle: usize) -> Result<Vec<Task>> {
         let mut tasks: Vec<Task> = Vec::new();
-        let Worker { db, life, settings, outcomes, hosts, holds, limits, next_due, next_slot, .. } = self;
+        let most_asking = (self.threads / 4).max(1);
+        let Worker { db, life, settings, outcomes, hosts, holds, limits, next_due, next_slot, asking, .. } = self;
         let longest = perform::longest(settings.fetch_timeout);
         let chores = self.chores == Chores::Due;
         let done = immediate(db, |db| {
@@ -349,6 +355,11 @@ impl Worker {
             for outcome in outcomes.iter() {
                 let applied = savepoint(db, || match &outcome.result {
                     Done::Fetch(fetched) => context.fetched(&outcome.claim, fetched),
+                    Done::Ask(asked) => context.asked(&outcome.claim, asked),
+                    Done::Ingest(ingested) => context.ingested(&outcome.claim, ingested),
+                    Done::Panicked => {
+                        jobs::finish(db, &outcome.claim, life.name(), now + 3600, Some("panic")).map(|_| ())
+                    }
                 });
                 match applied {
                     Err(Error::Sqlite(error)) if passing(&error) => return Err(Error::Sqlite(error)),
@@ -365,13 +376,15 @@ impl Worker {
             if chores {
                 fetch_log::purge(db, now - settings.fetch_log_days * 86400, PURGE)?;
                 fetch_log::purge_holds(db, now)?;
+                requests::tidy(db, now)?;
             }
             if claims == Claims::None {
                 *next_due = jobs::next_due(db)?;
                 return Ok(());
             }
             *holds = fetch_log::held_hosts(db, now)?;
-            let mut claim = Claim { db, life, limits, hosts, holds, now, claims, longest, next_slot };
+            let mut claim =
+                Claim { db, life, limits, hosts, holds, now, claims, longest, next_slot, asking, most_asking };
             let more = claim.all(idle, &mut tasks)?;
             // What is still due and was looked at waits for its host: `next_slot` says when.
             *next_due = if more { Some(0) } else { jobs::next_due_after(db, now)? };
@@ -380,6 +393,7 @@ impl Worker {
         if let Err(error) = done {
             for task in &tasks {
                 self.hosts.ended(&task.host, Instant::now());
+                self.asking -= usize::from(matches!(task.work, Work::Ask(_)));
             }
             self.next_due = Some(0);
             return Err(error);
@@ -483,6 +497,8 @@ struct Claim<'a> {
     claims: Claims,
     longest: i64,
     next_slot: &'a mut Option<Instant>,
+    asking: &'a mut usize,
+    most_asking: usize,
 }
 
 /// What became of a due job.
@@ -545,9 +561,7 @@ impl Claim<'_> {
 
     fn one(&mut self, due: &Due) -> Result<Step> {
         if due.kind != Kind::Fetch {
-            // Nothing is subscribed to yet.
-            jobs::remove(self.db, due.id)?;
-            return Ok(Step::GONE);
+            return self.pushed(due);
         }
         let Some(feed) = due.feed.as_ref().filter(|feed| feed.state == "active") else {
             self.hosts.forget(due.id);
@@ -593,6 +607,24 @@ impl Claim<'_> {
                 }
             }
         }
+    }
+
+    /// A job of a subscription. Requests to hubs never take more than a quarter of the threads: a hub that hangs must not slow
+    /// fetching.
+    fn pushed(&mut self, due: &Due) -> Result<Step> {
+        let asks = due.kind != Kind::Ingest;
+        if asks && *self.asking >= self.most_asking {
+            jobs::postpone(self.db, due.id, self.now + 2)?;
+            return Ok(Step::GONE);
+        }
+        let Some(work) = push::begin(self.db, due, self.limits, self.now)? else {
+            // Its row says when to look again; were that now, the loop would look for ever.
+            jobs::postpone_due(self.db, due.id, self.now, self.now + 60)?;
+            return Ok(Step::GONE);
+        };
+        *self.asking += usize::from(asks);
+        let claim = jobs::claim(self.db, due, self.life.name(), self.now + self.longest)?;
+        Ok(Step { task: Some(Task { claim, host: String::new(), work }), stays: false })
     }
 
     /// What to fetch. On a feed's first run its URL is read for the first time: one that cannot be used makes the row invalid,
@@ -667,13 +699,22 @@ fn work(task: Task, tools: &Tools) -> Outcome {
 /// A panic costs this attempt only.
 fn caught(task: Task, fetch: impl FnOnce(&FetchTask) -> FetchOutcome) -> Outcome {
     let Task { claim, host, work } = task;
+    let asks = matches!(work, Work::Ask(_));
     let result = match work {
+        Work::Ask(task) => {
+            let done = catch_unwind(AssertUnwindSafe(|| push::ask(*task, &tools.network)));
+            done.map_or(Done::Panicked, |asked| Done::Ask(Box::new(asked)))
+        }
+        Work::Ingest(task) => {
+            let done = catch_unwind(AssertUnwindSafe(|| push::read(*task, tools)));
+            done.map_or(Done::Panicked, |ingested| Done::Ingest(Box::new(ingested)))
+        }
         Work::Fetch(task) => {
             let done = catch_unwind(AssertUnwindSafe(|| fetch(&task)));
             Done::Fetch(Box::new(done.unwrap_or_else(|panic| panicked(&task, panic.as_ref()))))
         }
     };
-    Outcome { claim, host, result }
+    Outcome { claim, host, asks, result }
 }
 
 fn panicked(task: &FetchTask, panic: &(dyn std::any::Any + Send)) -> FetchOutcome {

@@ -79,6 +79,13 @@ impl Network {
         chain::run(self, request, limits)
     }
 
+    /// Whether the host of `url` is at private addresses only. Looks the name up, within `limits.connect_timeout`.
+    pub fn is_private(&self, url: &Url, limits: &Limits) -> bool {
+        let until = std::time::Instant::now() + limits.connect_timeout;
+        let targets = lookup::targets(self, url, true, until).unwrap_or_default();
+        !targets.is_empty() && targets.iter().all(|target| target.class == guard::Class::Private)
+    }
+
     /// Posts a form; follows nothing. Any response at all is an [`Answer`], whatever its status.
     pub fn post(&self, post: &Post, limits: &Limits) -> Result<Answer, Failure> {
         post::run(self, post, limits)

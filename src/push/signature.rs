@@ -10,7 +10,8 @@ use sha2::{Sha256, Sha384, Sha512};
 /// in constant time, their length first.
 pub fn proven_by(header: &str, body: &[u8], secrets: &[&str]) -> Option<usize> {
     let (method, digits) = header.trim().split_once('=')?;
-    let methods: [(&str, usize, fn(&str, &[u8], &[u8]) -> bool); 4] = [
+    type Check = fn(&str, &[u8], &[u8]) -> bool;
+    let methods: [(&str, usize, Check); 4] = [
         ("sha1", 20, verify::<Hmac<Sha1>>),
         ("sha256", 32, verify::<Hmac<Sha256>>),
         ("sha384", 48, verify::<Hmac<Sha384>>),

@@ -335,7 +335,7 @@ fn run(mut life: Life, lease: i64, delay: i64, until: i64, mut answers: impl FnM
 fn a_lease_of_a_minute_is_renewed_a_hundred_times() {
     let (life, posts, expired) = run(life(State::Pending), 60, 1, NOW + 3_200, |_| true);
     assert_eq!(life.state, State::Active);
-    assert!(posts >= 100 && posts < 110, "{posts}");
+    assert!((100..110).contains(&posts), "{posts}");
     assert!(!expired);
 }
 

@@ -4,9 +4,9 @@
 #[cfg(feature = "worker")]
 pub mod canonical;
 pub mod failure;
-pub mod lease;
 #[cfg(feature = "worker")]
 pub mod identity;
+pub mod lease;
 #[cfg(feature = "worker")]
 pub mod moved;
 #[cfg(feature = "worker")]

@@ -389,6 +389,12 @@ pub fn forget_validators(db: &Connection, feed_id: i64) -> Result<()> {
     Ok(())
 }
 
+/// The same bytes at the next poll are to be parsed all the same.
+pub fn forget_body(db: &Connection, feed_id: i64) -> Result<()> {
+    db.prepare_cached("UPDATE feeds SET body_hash = NULL WHERE id = ?1")?.execute([feed_id])?;
+    Ok(())
+}
+
 /// One more feed that a page named: (URL, title, media type).
 pub type Offered = (String, Option<String>, Option<String>);
 
@@ -407,7 +413,7 @@ pub fn set_discovered(db: &Connection, feed_id: i64, others: &[Offered]) -> Resu
 /// Rows of tables about feeds that are no longer there (INSERT OR REPLACE fires no delete trigger in the users' shell).
 pub fn sweep_orphans(db: &Connection) -> Result<usize> {
     let mut swept = 0;
-    for table in ["entries", "feed_urls", "pending_moves", "held_targets", "discovered_feeds"] {
+    for table in ["entries", "feed_urls", "pending_moves", "held_targets", "discovered_feeds", "feed_hubs"] {
         let sql = format!("DELETE FROM {table} WHERE feed_id NOT IN (SELECT id FROM feeds)");
         swept += db.execute(&sql, [])?;
     }

@@ -20,6 +20,17 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The name in `jobs.kind`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Fetch => "fetch",
+            Kind::Subscribe => "subscribe",
+            Kind::Renew => "renew",
+            Kind::Unsubscribe => "unsubscribe",
+            Kind::Ingest => "ingest",
+        }
+    }
+
     fn from_name(name: &str) -> Kind {
         match name {
             "subscribe" => Kind::Subscribe,
@@ -141,6 +152,13 @@ pub fn postpone(db: &Connection, job_id: i64, run_at: i64) -> Result<()> {
     Ok(())
 }
 
+/// Puts a job off if it is still due at `now`.
+pub fn postpone_due(db: &Connection, job_id: i64, now: i64, run_at: i64) -> Result<()> {
+    db.prepare_cached("UPDATE jobs SET run_at = ?3 WHERE id = ?1 AND claimed_by IS NULL AND run_at <= ?2")?
+        .execute(params![job_id, now, run_at])?;
+    Ok(())
+}
+
 /// Whether the claim is still ours.
 pub fn holds(db: &Connection, claim: &Claim, worker: &str) -> Result<bool> {
     Ok(db.prepare_cached("SELECT 1 FROM jobs WHERE id = ?1 AND attempts = ?2 AND claimed_by = ?3")?.exists(params![
@@ -169,6 +187,15 @@ pub fn complete(db: &Connection, claim: &Claim, worker: &str) -> Result<bool> {
         .prepare_cached("DELETE FROM jobs WHERE id = ?1 AND attempts = ?2 AND claimed_by = ?3")?
         .execute(params![claim.job_id, claim.attempts, worker])?;
     Ok(changed > 0)
+}
+
+/// Ends a claim; when the job runs again stands in its row already, and a job that is gone is gone.
+pub fn release(db: &Connection, claim: &Claim, worker: &str) -> Result<()> {
+    db.prepare_cached(
+        "UPDATE jobs SET claimed_by = NULL, claim_expires_at = NULL WHERE id = ?1 AND attempts = ?2 AND claimed_by = ?3",
+    )?
+    .execute(params![claim.job_id, claim.attempts, worker])?;
+    Ok(())
 }
 
 /// Removes a job that has nothing to work on.

@@ -4,6 +4,7 @@
 //! Never touches the network and starts no thread. Called by `worker`, by the commands and, for `open`,
 //! `deliveries` and `subscriptions` alone, by the callback program.
 
+pub mod deliveries;
 #[cfg(feature = "worker")]
 pub mod entries;
 #[cfg(feature = "worker")]
@@ -14,14 +15,13 @@ pub mod jobs;
 pub mod log;
 pub mod open;
 #[cfg(feature = "worker")]
+pub mod requests;
+#[cfg(feature = "worker")]
 pub mod settings;
 #[cfg(feature = "worker")]
 pub mod status;
+pub mod subscriptions;
 #[cfg(feature = "worker")]
 mod text;
 #[cfg(feature = "worker")]
 pub mod transaction;
-pub mod deliveries;
-#[cfg(feature = "worker")]
-pub mod requests;
-pub mod subscriptions;

@@ -188,6 +188,7 @@ fn turned_down(connection: &Connection, feed_id: i64, hub: &str, topic: &str) ->
 
 /// What a claimed subscribe, renew or unsubscribe job comes to.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // one at a time, and moved at once
 pub enum Begun {
     /// Commit, then POST [`Ask::body`] to `ask.hub_url`, then [`finish`] with `ticket`.
     Post { ask: Ask, ticket: Ticket },

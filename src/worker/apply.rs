@@ -8,11 +8,12 @@ use crate::feed::Feed;
 use crate::rules::canonical::{self, canonical, strict_key};
 use crate::rules::failure::{Failure, FailureKind};
 use crate::rules::moved::{self, Facts, Reason, Verdict};
-use crate::rules::{identity, schedule};
+use crate::rules::{identity, lease, schedule};
 use crate::store::entries::{self, Written};
 use crate::store::feeds::{self, StoredFeed, Success};
 use crate::store::jobs::{self, Claim};
 use crate::store::log::{self as fetch_log, Fetched};
+use crate::store::requests;
 use crate::store::settings::Settings;
 use crate::task::{Content, FetchOutcome, Page, Reading};
 use rusqlite::Connection;
@@ -301,11 +302,13 @@ impl Context<'_> {
             }
             Content::SameBytes { validators } | Content::NotModified { validators } => (validators, None),
         };
+        self.subscribe(feed, placed.feed_id, reading, content, written.new)?;
         if !merged {
             let success = Success { status: reading.last_status(), validators: Some(validators), body_hash };
             feeds::succeeded(self.db, feed.id, &success, self.now)?;
         }
         let next = schedule::after_success(&self.run(claim, feed), &self.bounds());
+        let next = next.max(self.pushed_until(feed, claim)?);
         // The job of a merged feed went with its state.
         jobs::finish(self.db, claim, self.worker, next, None)?;
         let changed = written.new + written.changed > 0;
@@ -329,6 +332,50 @@ impl Context<'_> {
                 message: placed.message.as_deref(),
             },
         )
+    }
+
+    /// What a good poll says of push: the hubs that the feed names, and whether one of them kept silent about something new.
+    fn subscribe(
+        &self,
+        feed: &StoredFeed,
+        placed_id: i64,
+        reading: &Reading,
+        content: &Content,
+        new_entries: usize,
+    ) -> Result<()> {
+        let push = self.settings.callback_url.is_some();
+        match content {
+            Content::Feed { feed: document, .. } => {
+                if push && new_entries > 0 {
+                    requests::missed(self.db, placed_id, feed.last_success_at, self.now)?;
+                }
+                if push || !document.links.hubs.is_empty() {
+                    let fetched = reading.hops.last().map_or(feed.url.as_str(), |hop| hop.url.as_str());
+                    let named = requests::Named {
+                        hubs: &document.links.hubs,
+                        topic: document.links.self_url.as_deref(),
+                        fetched_url: fetched,
+                    };
+                    requests::discovered(self.db, placed_id, &named, true, self.now)?;
+                }
+            }
+            Content::SameBytes { .. } | Content::NotModified { .. } if push => {
+                requests::look_after(self.db, placed_id, self.now)?;
+            }
+            Content::SameBytes { .. } | Content::NotModified { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The earliest time of the next poll that push allows: a feed whose hub works is polled daily, unless the user set an
+    /// interval.
+    fn pushed_until(&self, feed: &StoredFeed, claim: &Claim) -> Result<i64> {
+        if self.settings.callback_url.is_none() || feed.interval_seconds.is_some() {
+            return Ok(0);
+        }
+        let health = requests::health(self.db, feed.id)?;
+        let pushed = health.and_then(|health| lease::pushed_poll(&health, self.now));
+        Ok(pushed.map_or(0, |seconds| self.now + seconds + schedule::spread(&self.run(claim, feed), seconds / 10)))
     }
 
     /// The failure columns, the next try, the hold of a host that asked for one, and the log.

@@ -33,7 +33,7 @@ impl ParseGate {
     }
 
     /// Runs `work` when there is room. The place is given back even if `work` panics.
-    fn pass<T>(&self, work: impl FnOnce() -> T) -> T {
+    pub fn pass<T>(&self, work: impl FnOnce() -> T) -> T {
         struct Place<'a>(&'a ParseGate);
         impl Drop for Place<'_> {
             fn drop(&mut self) {

@@ -1,5 +1,6 @@
 //! The one test crate: the real programs and the library against scripted servers, hubs and the `sqlite3` shell.
 
+mod callback;
 mod cli;
 mod moves;
 mod queue;
