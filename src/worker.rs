@@ -691,30 +691,23 @@ impl Claim<'_> {
     }
 }
 
-/// Does a task on a pool thread.
+/// Does a task on a pool thread. A panic costs this attempt only.
 fn work(task: Task, tools: &Tools) -> Outcome {
-    caught(task, |task| perform::perform(task, tools))
-}
-
-/// A panic costs this attempt only.
-fn caught(task: Task, fetch: impl FnOnce(&FetchTask) -> FetchOutcome) -> Outcome {
     let Task { claim, host, work } = task;
     let asks = matches!(work, Work::Ask(_));
     let result = match work {
-        Work::Ask(task) => {
-            let done = catch_unwind(AssertUnwindSafe(|| push::ask(*task, &tools.network)));
-            done.map_or(Done::Panicked, |asked| Done::Ask(Box::new(asked)))
-        }
-        Work::Ingest(task) => {
-            let done = catch_unwind(AssertUnwindSafe(|| push::read(*task, tools)));
-            done.map_or(Done::Panicked, |ingested| Done::Ingest(Box::new(ingested)))
-        }
-        Work::Fetch(task) => {
-            let done = catch_unwind(AssertUnwindSafe(|| fetch(&task)));
-            Done::Fetch(Box::new(done.unwrap_or_else(|panic| panicked(&task, panic.as_ref()))))
-        }
+        Work::Fetch(task) => fetched(&task, |task| perform::perform(task, tools)),
+        Work::Ask(task) => catch_unwind(AssertUnwindSafe(|| push::ask(*task, &tools.network)))
+            .map_or(Done::Panicked, |asked| Done::Ask(Box::new(asked))),
+        Work::Ingest(task) => catch_unwind(AssertUnwindSafe(|| push::read(*task, tools)))
+            .map_or(Done::Panicked, |ingested| Done::Ingest(Box::new(ingested))),
     };
     Outcome { claim, host, asks, result }
+}
+
+fn fetched(task: &FetchTask, fetch: impl FnOnce(&FetchTask) -> FetchOutcome) -> Done {
+    let done = catch_unwind(AssertUnwindSafe(|| fetch(task)));
+    Done::Fetch(Box::new(done.unwrap_or_else(|panic| panicked(task, panic.as_ref()))))
 }
 
 fn panicked(task: &FetchTask, panic: &(dyn std::any::Any + Send)) -> FetchOutcome {
@@ -776,7 +769,6 @@ pub fn log_panics() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::jobs::Claim as Claimed;
 
     #[test]
     fn a_panic_is_a_failure_of_its_attempt() {
@@ -802,11 +794,7 @@ mod tests {
             regret: None,
             limits: Arc::new(limits),
         };
-        let claim = Claimed { job_id: 3, attempts: 2, run_at: 0 };
-        let task = Task { claim, host: "a.test".into(), work: Work::Fetch(Box::new(fetch)) };
-        let outcome = caught(task, |_| panic!("number {}", 5));
-        assert_eq!((outcome.claim, outcome.host.as_str()), (claim, "a.test"));
-        let Done::Fetch(fetched) = outcome.result;
+        let Done::Fetch(fetched) = super::fetched(&fetch, |_| panic!("number {}", 5)) else { panic!("another kind") };
         let failure = fetched.reading.result.unwrap_err();
         assert_eq!((fetched.feed_id, failure.kind, failure.local), (7, FailureKind::Panic, false));
         assert!(failure.message.ends_with("number 5"), "{}", failure.message);
