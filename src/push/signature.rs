@@ -10,8 +10,7 @@ use sha2::{Sha256, Sha384, Sha512};
 /// in constant time, their length first.
 pub fn proven_by(header: &str, body: &[u8], secrets: &[&str]) -> Option<usize> {
     let (method, digits) = header.trim().split_once('=')?;
-    type Check = fn(&str, &[u8], &[u8]) -> bool;
-    let methods: [(&str, usize, Check); 4] = [
+    let methods: [(&str, usize, Verify); 4] = [
         ("sha1", 20, verify::<Hmac<Sha1>>),
         ("sha256", 32, verify::<Hmac<Sha256>>),
         ("sha384", 48, verify::<Hmac<Sha384>>),
@@ -21,6 +20,9 @@ pub fn proven_by(header: &str, body: &[u8], secrets: &[&str]) -> Option<usize> {
     let digest = from_hex(digits, length)?;
     secrets.iter().position(|secret| !secret.is_empty() && verify(secret, body, &digest))
 }
+
+/// Whether a secret, a body and a digest belong together.
+type Verify = fn(&str, &[u8], &[u8]) -> bool;
 
 fn verify<M: Mac + KeyInit>(secret: &str, body: &[u8], digest: &[u8]) -> bool {
     // HMAC takes keys of any length, so the error case is never met.

@@ -191,7 +191,7 @@ fn turned_down(connection: &Connection, feed_id: i64, hub: &str, topic: &str) ->
 #[allow(clippy::large_enum_variant)] // one at a time, and moved at once
 pub enum Begun {
     /// Commit, then POST [`Ask::body`] to `ask.hub_url`, then [`finish`] with `ticket`.
-    Post { ask: Ask, ticket: Ticket },
+    Post { ask: Ask, ticket: Box<Ticket> },
     /// There is nothing to send: rows and job are as they should be. Give the claim back.
     Nothing,
 }
@@ -293,7 +293,7 @@ pub fn begin(connection: &Connection, subscription_id: i64, kind: &str, now: i64
         sync,
         secret_over_http,
     };
-    Ok(Begun::Post { ask, ticket: Ticket(asked, row_hub) })
+    Ok(Begun::Post { ask, ticket: Box::new(Ticket(asked, row_hub)) })
 }
 
 /// `None`: the hub may be asked now. Else a second of its own for the request to come back in, so that a thousand that wait

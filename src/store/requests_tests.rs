@@ -60,7 +60,7 @@ impl Db {
         discovered(&self.0, 1, &named, true, now).unwrap();
     }
 
-    fn post(&self, id: i64, kind: &str, now: i64) -> (Ask, Ticket) {
+    fn post(&self, id: i64, kind: &str, now: i64) -> (Ask, Box<Ticket>) {
         match begin(&self.0, id, kind, now).unwrap() {
             Begun::Post { ask, ticket } => (ask, ticket),
             Begun::Nothing => panic!("nothing to post: {:?} {:?}", self.subscriptions(), self.jobs()),
