@@ -150,7 +150,7 @@ pub struct Page {
 #[derive(Debug)]
 pub struct AskTask {
     pub ask: Ask,
-    pub ticket: Ticket,
+    pub ticket: Box<Ticket>,
     /// The feed's URL: where it is private, its hub may be.
     pub feed_url: Option<String>,
     /// The user typed this hub (`feeds.hub_url`).
@@ -164,7 +164,7 @@ pub struct AskTask {
 #[derive(Debug)]
 pub struct Asked {
     pub ask: Ask,
-    pub ticket: Ticket,
+    pub ticket: Box<Ticket>,
     pub outcome: answer::Outcome,
     /// The hub's first address could not be connected to.
     pub unreachable: bool,
