@@ -6,36 +6,30 @@
 
 pub mod alive;
 pub mod apply;
+mod claim;
 pub mod hosts;
 pub mod perform;
 pub mod push;
+mod work;
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::fetch::guard::AllowList;
-use crate::fetch::{Limits, Network, NetworkOptions, TestNames, Validators};
-use crate::rules::canonical::{self, canonical};
-use crate::rules::failure::{Failure, FailureKind};
-use crate::rules::moved::{self, Reason};
-use crate::rules::schedule;
-use crate::store::feeds::StoredFeed;
-use crate::store::jobs::{Due, Kind};
+use crate::fetch::{Limits, Network, NetworkOptions, TestNames};
 use crate::store::settings::Settings;
 use crate::store::transaction::{checkpoint, immediate, savepoint};
 use crate::store::{feeds, jobs, log as fetch_log, open, requests};
-use crate::task::{Done, FetchLimits, FetchOutcome, FetchTask, Outcome, Reading, Task, Work};
+use crate::task::{Done, FetchLimits, Outcome, Task, Work};
 use alive::LifeSign;
-use hosts::{Hosts, Turn};
+use hosts::Hosts;
 use perform::{ParseGate, Tools};
 use rusqlite::Connection;
 use std::collections::HashMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
-use url::Url;
 
 /// How often the worker looks whether somebody else wrote to the database.
 const LOOK: Duration = Duration::from_millis(250);
@@ -334,7 +328,7 @@ impl Worker {
         for task in tasks {
             let (tools, send) = (Arc::clone(&self.tools), self.send.clone());
             self.pool.spawn(move || {
-                let outcome = work(task, &tools);
+                let outcome = work::work(task, &tools);
                 // The loop is gone only when the process ends.
                 let _ = send.send(outcome);
             });
@@ -384,7 +378,7 @@ impl Worker {
             }
             *holds = fetch_log::held_hosts(db, now)?;
             let mut claim =
-                Claim { db, life, limits, hosts, holds, now, claims, longest, next_slot, asking, most_asking };
+                claim::Claim { db, life, limits, hosts, holds, now, claims, longest, next_slot, asking, most_asking };
             let more = claim.all(idle, &mut tasks)?;
             // What is still due and was looked at waits for its host: `next_slot` says when.
             *next_due = if more { Some(0) } else { jobs::next_due_after(db, now)? };
@@ -486,250 +480,6 @@ impl Worker {
     }
 }
 
-/// The claiming half of a round.
-struct Claim<'a> {
-    db: &'a Connection,
-    life: &'a LifeSign,
-    limits: &'a Arc<FetchLimits>,
-    hosts: &'a mut Hosts,
-    holds: &'a HashMap<String, i64>,
-    now: i64,
-    claims: Claims,
-    longest: i64,
-    next_slot: &'a mut Option<Instant>,
-    asking: &'a mut usize,
-    most_asking: usize,
-}
-
-/// What became of a due job.
-struct Step {
-    task: Option<Task>,
-    /// It is still due, and was not claimed.
-    stays: bool,
-}
-
-impl Step {
-    /// Put off, or gone.
-    const GONE: Step = Step { task: None, stays: false };
-}
-
-impl Claim<'_> {
-    /// Claims at most `idle` jobs: more would only expire while they wait. Answers whether there are more that may be due.
-    fn all(&mut self, idle: usize, tasks: &mut Vec<Task>) -> Result<bool> {
-        let db = self.db;
-        // Those that wait for their hosts stand before the others.
-        let limit = idle + self.hosts.waiting().min(MOST_WAITING);
-        let mut list = match self.claims {
-            // What has become due since is not wanted; what had to wait for its host is, though it was put off.
-            Claims::DueAt(began) => jobs::due(db, began.min(self.now), limit)?,
-            _ => jobs::due(db, self.now, limit)?,
-        };
-        let full = list.len() == limit;
-        if let Claims::DueAt(_) = self.claims {
-            for id in self.hosts.ready(Instant::now()) {
-                match jobs::unclaimed(db, id)? {
-                    Some(ready) if list.iter().all(|due| due.id != id) => list.push(ready),
-                    Some(_) => {}
-                    None => self.hosts.forget(id),
-                }
-            }
-        }
-        let mut moved_on = false;
-        for due in list {
-            if tasks.len() >= idle {
-                return Ok(true);
-            }
-            let step = match savepoint(db, || self.one(&due)) {
-                Err(Error::Sqlite(error)) if passing(&error) => return Err(Error::Sqlite(error)),
-                // A row that somebody filled with nonsense never keeps its neighbours waiting.
-                Err(error) => {
-                    ::log::error!("job {}: it cannot be started, tried again in an hour: {error}", due.id);
-                    self.hosts.forget(due.id);
-                    jobs::postpone(db, due.id, self.now + 3600)?;
-                    Step::GONE
-                }
-                Ok(step) => step,
-            };
-            moved_on |= !step.stays;
-            tasks.extend(step.task);
-        }
-        if let Claims::DueAt(_) = self.claims {
-            *self.next_slot = self.hosts.next_slot();
-        }
-        Ok(full && moved_on)
-    }
-
-    fn one(&mut self, due: &Due) -> Result<Step> {
-        if due.kind != Kind::Fetch {
-            return self.pushed(due);
-        }
-        let Some(feed) = due.feed.as_ref().filter(|feed| feed.state == "active") else {
-            self.hosts.forget(due.id);
-            jobs::remove(self.db, due.id)?;
-            return Ok(Step::GONE);
-        };
-        let Some((start, spellings)) = self.addresses(feed)? else {
-            self.hosts.forget(due.id);
-            return Ok(Step::GONE);
-        };
-        let host = moved::host(&start);
-        if let Some(until) = self.holds.get(&host).copied().filter(|until| *until > self.now) {
-            let run = schedule::Run { feed_id: feed.id, attempts: due.attempts, interval_seconds: None, now: self.now };
-            self.hosts.forget(due.id);
-            jobs::postpone(self.db, due.id, until.saturating_add(schedule::spread(&run, 60)))?;
-            return Ok(Step::GONE);
-        }
-        let now = Instant::now();
-        match self.hosts.turn(due.id, &host, now) {
-            Turn::Wait(wait) => {
-                // The queue knows whole seconds; what waits less stays where it is.
-                let seconds = wait.as_secs() as i64;
-                if seconds > 0 {
-                    jobs::postpone(self.db, due.id, self.now + seconds)?;
-                    return Ok(Step::GONE);
-                }
-                let slot = now + wait;
-                *self.next_slot = Some(self.next_slot.map_or(slot, |earlier| earlier.min(slot)));
-                Ok(Step { task: None, stays: true })
-            }
-            Turn::Start => {
-                let claimed = jobs::claim(self.db, due, self.life.name(), self.now + self.longest)
-                    .and_then(|claim| Ok((claim, self.fetch(feed, start, spellings)?)));
-                match claimed {
-                    Ok((claim, task)) => {
-                        let work = Work::Fetch(Box::new(task));
-                        Ok(Step { task: Some(Task { claim, host, work }), stays: false })
-                    }
-                    Err(error) => {
-                        self.hosts.ended(&host, now);
-                        Err(error)
-                    }
-                }
-            }
-        }
-    }
-
-    /// A job of a subscription. Requests to hubs never take more than a quarter of the threads: a hub that hangs must not slow
-    /// fetching.
-    fn pushed(&mut self, due: &Due) -> Result<Step> {
-        let asks = due.kind != Kind::Ingest;
-        if asks && *self.asking >= self.most_asking {
-            jobs::postpone(self.db, due.id, self.now + 2)?;
-            return Ok(Step::GONE);
-        }
-        let Some(work) = push::begin(self.db, due, self.limits, self.now)? else {
-            // Its row says when to look again; were that now, the loop would look for ever.
-            jobs::postpone_due(self.db, due.id, self.now, self.now + 60)?;
-            return Ok(Step::GONE);
-        };
-        *self.asking += usize::from(asks);
-        let claim = jobs::claim(self.db, due, self.life.name(), self.now + self.longest)?;
-        Ok(Step { task: Some(Task { claim, host: String::new(), work }), stays: false })
-    }
-
-    /// What to fetch. On a feed's first run its URL is read for the first time: one that cannot be used makes the row invalid,
-    /// another spelling of a known feed makes it merged, both without a request.
-    fn addresses(&self, feed: &StoredFeed) -> Result<Option<(Url, Option<canonical::Canonical>)>> {
-        if feed.last_success_at.is_some()
-            && let Ok(url) = Url::parse(&feed.url)
-        {
-            return Ok(Some((url, None)));
-        }
-        let spellings = match canonical(&feed.url) {
-            Ok(spellings) => spellings,
-            Err(refusal) => {
-                let failure = Failure::from(refusal);
-                ::log::info!("feed {}: invalid: {}", feed.id, failure.message);
-                feeds::invalid(self.db, feed.id, &failure, self.now)?;
-                return Ok(None);
-            }
-        };
-        if feed.url_key.is_none() {
-            let key = canonical::strict_key(spellings.given());
-            feeds::set_key(self.db, feed.id, &key)?;
-            if let Some(holder) = feeds::holder(self.db, &key, spellings.url.as_str(), feed.id)?
-                && holder.state != "merged"
-                // A key that came from the feed's own words is no proof.
-                && canonical(&holder.url).is_ok_and(|other| canonical::strict_key(other.given()) == key)
-                && !feed.keep_url
-            {
-                feeds::merge(self.db, feed, &holder, "", self.now)?;
-                ::log::info!("feed {}: {} is feed {} ({}), merged", feed.id, feed.url, holder.id, holder.url);
-                return Ok(None);
-            }
-        }
-        Ok(Some((spellings.url.clone(), Some(spellings))))
-    }
-
-    fn fetch(&self, feed: &StoredFeed, start: Url, spellings: Option<canonical::Canonical>) -> Result<FetchTask> {
-        let validators = feed.validators_url.as_ref().map(|url| Validators {
-            url: url.clone(),
-            etag: feed.etag.clone(),
-            last_modified: feed.last_modified.clone(),
-        });
-        let lately = feed.rewritten_at.is_some_and(|at| self.now.saturating_sub(at) <= moved::REGRET_SPAN);
-        let regret = match lately {
-            true => feeds::last_rewrite(self.db, feed.id, &feed.url)?
-                .filter(|(_, reason)| matches!(reason, Reason::Moved | Reason::Canonical))
-                .map(|(old, _)| old),
-            false => None,
-        };
-        let failing_long =
-            feed.failing_since.is_some_and(|since| self.now.saturating_sub(since) >= apply::REDISCOVERY_SPAN);
-        Ok(FetchTask {
-            feed_id: feed.id,
-            url: feed.url.clone(),
-            start,
-            spellings,
-            validators,
-            body_hash: feed.body_hash,
-            may_discover: feed.last_success_at.is_none() || failing_long,
-            keep_url: feed.keep_url,
-            regret,
-            limits: Arc::clone(self.limits),
-        })
-    }
-}
-
-/// Does a task on a pool thread. A panic costs this attempt only.
-fn work(task: Task, tools: &Tools) -> Outcome {
-    let Task { claim, host, work } = task;
-    let asks = matches!(work, Work::Ask(_));
-    let result = match work {
-        Work::Fetch(task) => fetched(&task, |task| perform::perform(task, tools)),
-        Work::Ask(task) => catch_unwind(AssertUnwindSafe(|| push::ask(*task, &tools.network)))
-            .map_or(Done::Panicked, |asked| Done::Ask(Box::new(asked))),
-        Work::Ingest(task) => catch_unwind(AssertUnwindSafe(|| push::read(*task, tools)))
-            .map_or(Done::Panicked, |ingested| Done::Ingest(Box::new(ingested))),
-    };
-    Outcome { claim, host, asks, result }
-}
-
-fn fetched(task: &FetchTask, fetch: impl FnOnce(&FetchTask) -> FetchOutcome) -> Done {
-    let done = catch_unwind(AssertUnwindSafe(|| fetch(task)));
-    Done::Fetch(Box::new(done.unwrap_or_else(|panic| panicked(task, panic.as_ref()))))
-}
-
-fn panicked(task: &FetchTask, panic: &(dyn std::any::Any + Send)) -> FetchOutcome {
-    let text = panic.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no text");
-    FetchOutcome {
-        feed_id: task.feed_id,
-        url: task.url.clone(),
-        reading: Reading {
-            start: task.start.clone(),
-            hops: Vec::new(),
-            headers: Default::default(),
-            private: false,
-            result: Err(Failure::new(FailureKind::Panic, format!("a defect in feedmill, please report it: {text}"))),
-        },
-        page: None,
-        regret: None,
-        wire_bytes: 0,
-        duration: Duration::ZERO,
-    }
-}
-
 /// Whether waiting may help: a lock, a full disk, a lack of memory or descriptors.
 fn passing(error: &rusqlite::Error) -> bool {
     use rusqlite::ErrorCode::*;
@@ -764,39 +514,4 @@ pub fn log_panics() {
         std::panic::set_hook(Box::new(|info| ::log::debug!("{info}")));
     });
     LazyLock::force(&ONCE);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_panic_is_a_failure_of_its_attempt() {
-        let url = Url::parse("http://a.test/f").unwrap();
-        let limits = FetchLimits {
-            http: Limits {
-                connect_timeout: Duration::ZERO,
-                chain_timeout: Duration::ZERO,
-                max_redirects: 0,
-                max_body_bytes: 0,
-            },
-            max_items: 0,
-        };
-        let fetch = FetchTask {
-            feed_id: 7,
-            url: url.to_string(),
-            start: url,
-            spellings: None,
-            validators: None,
-            body_hash: None,
-            may_discover: false,
-            keep_url: false,
-            regret: None,
-            limits: Arc::new(limits),
-        };
-        let Done::Fetch(fetched) = super::fetched(&fetch, |_| panic!("number {}", 5)) else { panic!("another kind") };
-        let failure = fetched.reading.result.unwrap_err();
-        assert_eq!((fetched.feed_id, failure.kind, failure.local), (7, FailureKind::Panic, false));
-        assert!(failure.message.ends_with("number 5"), "{}", failure.message);
-    }
 }

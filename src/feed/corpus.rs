@@ -205,27 +205,3 @@ fn mutants_end_in_a_value() {
     }
     assert!(feeds > runs / 4, "{feeds} of {runs} ({panicked} panics)");
 }
-
-/// `cargo test --release feed::corpus::measure -- --ignored --nocapture`: what a feed of 50 KB costs.
-#[test]
-#[ignore = "prints times"]
-fn measure() {
-    let item = "<item><title>Some title &amp;#8217; here</title><link>https://x.example/2024/01/some-title/</link>\
-        <guid isPermaLink=\"false\">https://x.example/?p=12</guid><pubDate>Wed, 10 Jan 2024 10:00:00 +0000</pubDate>\
-        <dc:creator><![CDATA[Ada]]></dc:creator><category><![CDATA[News]]></category><description><![CDATA[";
-    let words = "<p>Lorem <b>ipsum</b> dolor sit amet, consectetur &amp; adipiscing.</p>".repeat(30);
-    let head = "<?xml version=\"1.0\"?><rss version=\"2.0\" xmlns:dc=\"http://purl.org/dc/elements/1.1/\"><channel>";
-    let text = format!("{head}{}</channel></rss>", format!("{item}{words}]]></description></item>").repeat(20));
-    let page = format!("<html><head></head><body>{}</body></html>", "<div><a href=/x>y</a> text</div>".repeat(1500));
-    let time = |name: &str, run: &dyn Fn()| {
-        run();
-        let start = Instant::now();
-        (0..200).for_each(|_| run());
-        println!("{name}: {:?}", start.elapsed() / 200);
-    };
-    println!("feed {} bytes, page {} bytes", text.len(), page.len());
-    time("scan", &|| drop(super::scan::scan(&text, &base(), &ParseLimits::default())));
-    time("sniff", &|| assert_eq!(sniff::sniff(&text), sniff::Kind::Feed));
-    time("parse", &|| drop(parse(&text, &base(), &ParseLimits::default())));
-    time("page", &|| drop(discover::page_feeds(&page, &base(), &[])));
-}
