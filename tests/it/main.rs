@@ -10,3 +10,4 @@ mod schema;
 mod sql;
 mod support;
 mod support_works;
+mod websub;

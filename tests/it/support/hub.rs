@@ -51,6 +51,13 @@ pub struct Post {
     pub form: Vec<(String, String)>,
 }
 
+impl From<&Request> for Post {
+    fn from(request: &Request) -> Post {
+        let form = form_urlencoded::parse(&request.body).into_owned().collect();
+        Post { url: request.url.clone(), form }
+    }
+}
+
 impl Post {
     /// The first parameter of that name.
     pub fn param(&self, name: &str) -> Option<&str> {
@@ -111,6 +118,8 @@ struct State {
     posts: Vec<Post>,
     verifications: Vec<Verification>,
     challenges: u32,
+    /// Verifications that are still to be made.
+    owed: usize,
 }
 
 impl Hub {
@@ -126,6 +135,7 @@ impl Hub {
                 posts: Vec::new(),
                 verifications: Vec::new(),
                 challenges: 0,
+                owed: 0,
             }),
         });
         let certificates = Certificates::new();
@@ -174,6 +184,17 @@ impl Hub {
     /// All verifications so far, in order.
     pub fn verifications(&self) -> Vec<Verification> {
         self.core.state.lock().unwrap().verifications.clone()
+    }
+
+    /// Whoever waits for an answer gets none: connections are closed from now on until the hub is told otherwise.
+    pub fn release(&self) {
+        self.verify(Verify::Never);
+        self.server.hang_up();
+    }
+
+    /// Whether every accepted request has been verified that is to be.
+    pub fn is_idle(&self) -> bool {
+        self.core.state.lock().unwrap().owed == 0
     }
 
     /// The most requests to `site` (as `http://h.test`) in flight at one time.
@@ -226,8 +247,7 @@ impl Hub {
 
 impl Core {
     fn answer(self: &Arc<Core>, request: &Request) -> Reply {
-        let form = form_urlencoded::parse(&request.body).into_owned().collect();
-        let post = Post { url: request.url.clone(), form };
+        let post = Post::from(request);
         let (mut reply, accepted, when) = {
             let mut state = self.state.lock().unwrap();
             if request.method != "POST" {
@@ -235,6 +255,9 @@ impl Core {
             }
             state.posts.push(post.clone());
             let answer = state.next(&post);
+            if state.verify == Verify::After && (200..300).contains(&answer.status) {
+                state.owed += 1;
+            }
             (answer.reply("POST"), (200..300).contains(&answer.status), state.verify)
         };
         match when {
@@ -242,7 +265,10 @@ impl Core {
             Verify::First if accepted => drop(self.verify_intent(&post)),
             Verify::After if accepted => {
                 let core = self.clone();
-                reply.then = Some(Box::new(move || drop(core.verify_intent(&post))));
+                reply.then = Some(Box::new(move || {
+                    core.verify_intent(&post);
+                    core.state.lock().unwrap().owed -= 1;
+                }));
             }
             _ => {}
         }

@@ -94,6 +94,13 @@ impl Server {
         Server { http, https, shared, accepting: vec![plain, tls] }
     }
 
+    /// Closes every connection that is open.
+    pub fn hang_up(&self) {
+        for stream in self.shared.open.lock().unwrap().values() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// The most requests to `site` (as `http://a.test`) that were in flight at one time.
     pub fn max_in_flight(&self, site: &str) -> usize {
         self.shared.in_flight.lock().unwrap().get(site).map_or(0, |(_, most)| *most)
