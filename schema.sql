@@ -241,9 +241,7 @@ CREATE TABLE hubs (
   moved_to        TEXT,                -- a 308 led there, or https works where http was advertised
   no_https        INTEGER NOT NULL DEFAULT 0 CHECK (no_https IN (0, 1)),  -- https was tried and cannot be connected to
   without_lease   INTEGER NOT NULL DEFAULT 0 CHECK (without_lease IN (0, 1)),  -- refuses hub.lease_seconds
-  next_request_at INTEGER NOT NULL DEFAULT 0,  -- a second after the last answer; later after Retry-After
-  busy_until      INTEGER NOT NULL DEFAULT 0,  -- one request at a time: it is over then at the latest
-  queued_until    INTEGER NOT NULL DEFAULT 0,  -- requests that must wait get a second each; this is the last one given
+  next_request_at INTEGER NOT NULL DEFAULT 0,  -- one request at a time, a second apart; later after Retry-After
   failures        INTEGER NOT NULL DEFAULT 0,  -- in a row
   last_error      TEXT
 ) STRICT, WITHOUT ROWID;

@@ -242,16 +242,12 @@ pub fn begin(connection: &Connection, subscription_id: i64, kind: &str, now: i64
     let row_hub: String = connection
         .prepare_cached("SELECT hub_url FROM subscriptions WHERE id = ?1")?
         .query_row([subscription_id], |row| row.get(0))?;
-    if base.is_empty() {
+    let (free_at, hub) = hub(connection, &row_hub)?;
+    if base.is_empty() || free_at > now {
         // Without a callback URL a live row just runs out; looked at daily.
-        schedule(connection, &known, job, now + 86_400)?;
+        schedule(connection, &known, job, if base.is_empty() { now + 86_400 } else { free_at })?;
         return Ok(Begun::Nothing);
     }
-    if let Some(slot) = slot(connection, &row_hub, now)? {
-        schedule(connection, &known, job, slot)?;
-        return Ok(Begun::Nothing);
-    }
-    let hub = settled(connection, row_hub.clone())?;
     let Some(step) = lease::step(&known.life, Event::Due, now) else { return Ok(Begun::Nothing) };
     let left = store(connection, &known, &step, None, now)?.unwrap_or_default();
     next_hub(connection, &known, &left, now)?;
@@ -273,8 +269,8 @@ pub fn begin(connection: &Connection, subscription_id: i64, kind: &str, now: i64
     }
     connection
         .prepare_cached(
-            "INSERT INTO hubs(hub_url, busy_until) VALUES (?1, ?2)
-             ON CONFLICT (hub_url) DO UPDATE SET busy_until = excluded.busy_until",
+            "INSERT INTO hubs(hub_url, next_request_at) VALUES (?1, ?2)
+             ON CONFLICT (hub_url) DO UPDATE SET next_request_at = excluded.next_request_at",
         )?
         .execute((&row_hub, now + IN_FLIGHT))?;
     // As it stands now: topic and secret may just have changed.
@@ -296,22 +292,13 @@ pub fn begin(connection: &Connection, subscription_id: i64, kind: &str, now: i64
     Ok(Begun::Post { ask, ticket: Box::new(Ticket(asked, row_hub)) })
 }
 
-/// `None`: the hub may be asked now. Else a second of its own for the request to come back in, so that a thousand that wait
-/// for one hub are not all looked at every second. Times further off than we ever set come from a clock that was wrong.
-fn slot(connection: &Connection, hub: &str, now: i64) -> Result<Option<i64>> {
-    let row: Option<(i64, i64, i64)> = connection
-        .prepare_cached("SELECT next_request_at, busy_until, queued_until FROM hubs WHERE hub_url = ?1")?
-        .query_row([hub], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+/// When the hub may be asked next, and at which address.
+fn hub(connection: &Connection, row_hub: &str) -> Result<(i64, String)> {
+    let free_at: Option<i64> = connection
+        .prepare_cached("SELECT next_request_at FROM hubs WHERE hub_url = ?1")?
+        .query_row([row_hub], |row| row.get(0))
         .optional()?;
-    let Some((next, busy, queued)) = row else { return Ok(None) };
-    let held = (now + 1..=now + lease::RETRY_AFTER_MAX).contains(&next);
-    if !held && !(now + 1..=now + IN_FLIGHT).contains(&busy) {
-        return Ok(None);
-    }
-    let queued = if queued > now + 2 * lease::RETRY_AFTER_MAX { now } else { queued };
-    let slot = (queued + HUB_EVERY).max(now + HUB_EVERY).max(if held { next } else { 0 });
-    connection.prepare_cached("UPDATE hubs SET queued_until = ?2 WHERE hub_url = ?1")?.execute((hub, slot))?;
-    Ok(Some(slot))
+    Ok((free_at.unwrap_or(0), settled(connection, row_hub.to_string())?))
 }
 
 /// Records the end of a request. An answer that comes after the row has moved on (the hub verified before it answered, the
@@ -322,7 +309,7 @@ pub fn finish(connection: &Connection, ticket: &Ticket, outcome: &Outcome, now: 
     let free_at = now + outcome.hold_hub.map_or(HUB_EVERY, |hold| hold.clamp(HUB_EVERY, lease::RETRY_AFTER_MAX));
     connection
         .prepare_cached(
-            "UPDATE hubs SET next_request_at = ?2, busy_until = 0, failures = CASE WHEN ?3 THEN failures + 1 ELSE 0 END,
+            "UPDATE hubs SET next_request_at = ?2, failures = CASE WHEN ?3 THEN failures + 1 ELSE 0 END,
                last_error = ?4 WHERE hub_url = ?1",
         )?
         .execute((row_hub, free_at, failed, &outcome.message))?;
@@ -369,7 +356,7 @@ pub fn no_https(connection: &Connection, ticket: &Ticket, ask: &Ask, now: i64) -
         )?
         .execute((&http, now + HUB_EVERY))?;
     connection
-        .prepare_cached("UPDATE hubs SET next_request_at = ?2, busy_until = 0 WHERE hub_url = ?1")?
+        .prepare_cached("UPDATE hubs SET next_request_at = ?2 WHERE hub_url = ?1")?
         .execute((row_hub, now + HUB_EVERY))?;
     connection
         .prepare_cached("UPDATE subscriptions SET hub_url = ?2, requests = 0 WHERE id = ?1 AND state = 'pending'")?
