@@ -159,21 +159,35 @@ fn is_active(connection: &Connection, feed_id: i64) -> Result<bool> {
     Ok(connection.prepare_cached("SELECT 1 FROM feeds WHERE id = ?1 AND state = 'active'")?.exists([feed_id])?)
 }
 
-/// The hub's address as we know it: https where that was not tried in vain, and where a 308 led. Two steps at most.
+/// The address of a hub that a feed names, as we know it: https where that was not tried in vain, and where 308s led. An
+/// address that a hub itself gave is taken as it is.
 fn settled(connection: &Connection, hub: String) -> Result<String> {
-    let mut hub = hub;
-    for _ in 0..3 {
-        let row: Option<(Option<String>, bool)> = connection
-            .prepare_cached("SELECT moved_to, no_https FROM hubs WHERE hub_url = ?1")?
-            .query_row([&hub], |row| Ok((row.get(0)?, row.get(1)?)))
-            .optional()?;
-        hub = match (row, https_first(&hub)) {
-            (Some((Some(moved), _)), _) => moved,
-            (Some((None, true)), _) | (_, None) => break,
-            (_, Some(https)) => https,
-        };
+    let (moved, no_https) = standing(connection, &hub)?;
+    match (moved, https_first(&hub)) {
+        (Some(moved), _) => moved_on(connection, moved),
+        (None, Some(https)) if !no_https => moved_on(connection, https),
+        _ => Ok(hub),
+    }
+}
+
+/// Where 308s led from a hub's address; two steps at most.
+fn moved_on(connection: &Connection, mut hub: String) -> Result<String> {
+    for _ in 0..2 {
+        match standing(connection, &hub)?.0 {
+            Some(moved) => hub = moved,
+            None => break,
+        }
     }
     Ok(hub)
+}
+
+/// `moved_to` and `no_https` of a hub.
+fn standing(connection: &Connection, hub: &str) -> Result<(Option<String>, bool)> {
+    let row = connection
+        .prepare_cached("SELECT moved_to, no_https FROM hubs WHERE hub_url = ?1")?
+        .query_row([hub], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    Ok(row.unwrap_or_default())
 }
 
 /// This hub refused or denied this feed under this topic; the row asks again by itself when its time has come.
@@ -298,7 +312,7 @@ fn hub(connection: &Connection, row_hub: &str) -> Result<(i64, String)> {
         .prepare_cached("SELECT next_request_at FROM hubs WHERE hub_url = ?1")?
         .query_row([row_hub], |row| row.get(0))
         .optional()?;
-    Ok((free_at.unwrap_or(0), settled(connection, row_hub.to_string())?))
+    Ok((free_at.unwrap_or(0), moved_on(connection, row_hub.to_string())?))
 }
 
 /// Records the end of a request. An answer that comes after the row has moved on (the hub verified before it answered, the

@@ -12,6 +12,7 @@ use crate::fetch::{Limits, Network, Post, charset};
 use crate::push::answer::{self, Outcome, Verdict};
 use crate::push::request::{Ask, REDIRECTS_MAX};
 use crate::rules::failure::FailureKind;
+use crate::rules::lease::Event;
 use crate::store::deliveries::{self, Waiting};
 use crate::store::jobs::{self, Claim, Due, Kind};
 use crate::store::requests::{self, Begun};
@@ -116,7 +117,9 @@ fn post(
         };
         match answer::read(ask.mode, &reading, hops, only_308, task.now) {
             Verdict::Over(outcome) => {
-                let moved_to = (hops > 0 && only_308).then(|| url.to_string());
+                // A new address that does not work is none.
+                let works = outcome.event == Event::Accepted;
+                let moved_to = (hops > 0 && only_308 && works).then(|| url.to_string());
                 return Ok(Outcome { moved_to, ..outcome });
             }
             Verdict::Again { location, stored } => {
