@@ -5,6 +5,7 @@ mod cli;
 mod moves;
 mod queue;
 mod readme;
+mod realhub;
 mod redirects;
 mod schema;
 mod sql;
