@@ -221,7 +221,9 @@ CREATE TABLE subscriptions (
   active_since     INTEGER,            -- the first confirmation
   named_topic      TEXT,               -- the topic as the feed names it; topic_url differs where the hub refused that
   fetched_url      TEXT,               -- where the feed was read: the topic to try when the hub refuses the named one
-  absences         INTEGER NOT NULL DEFAULT 0   -- polls in a row in which the feed did not name the hub; ended at 2
+  absences         INTEGER NOT NULL DEFAULT 0,  -- polls in a row in which the feed did not name the hub; ended at 2
+  private_hub      INTEGER NOT NULL DEFAULT 0 CHECK (private_hub IN (0, 1))  -- 1: asked at a private address; there it is
+                                       -- also told when the feed, which allowed that, is gone
 ) STRICT;
 CREATE INDEX subscriptions_feed ON subscriptions(feed_id);
 

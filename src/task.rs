@@ -153,8 +153,8 @@ pub struct AskTask {
     pub ticket: Box<Ticket>,
     /// The feed's URL: where it is private, its hub may be.
     pub feed_url: Option<String>,
-    /// The user typed this hub (`feeds.hub_url`).
-    pub typed: bool,
+    /// It may be at a private address though the feed is not.
+    pub trusted: bool,
     pub connect_timeout: Duration,
     /// Unix seconds when the job was claimed, for a Retry-After that is a date.
     pub now: i64,
@@ -168,6 +168,8 @@ pub struct Asked {
     pub outcome: answer::Outcome,
     /// The hub's first address could not be connected to.
     pub unreachable: bool,
+    /// It was a private one.
+    pub private: bool,
 }
 
 /// Deliveries of one subscription.

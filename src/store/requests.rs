@@ -205,7 +205,9 @@ fn turned_down(connection: &Connection, feed_id: i64, hub: &str, topic: &str) ->
 #[allow(clippy::large_enum_variant)] // one at a time, and moved at once
 pub enum Begun {
     /// Commit, then POST [`Ask::body`] to `ask.hub_url`, then [`finish`] with `ticket`.
-    Post { ask: Ask, ticket: Box<Ticket> },
+    /// `trusted`: the hub may be at a private address, whatever the feed's own is: the user typed it, or it was asked there
+    /// before and is to be told that this is over.
+    Post { ask: Ask, ticket: Box<Ticket>, trusted: bool },
     /// There is nothing to send: rows and job are as they should be. Give the claim back.
     Nothing,
 }
@@ -289,9 +291,14 @@ pub fn begin(connection: &Connection, subscription_id: i64, kind: &str, now: i64
         .execute((&row_hub, now + IN_FLIGHT))?;
     // As it stands now: topic and secret may just have changed.
     let Some(asked) = by_id(connection, subscription_id)? else { return Ok(Begun::Nothing) };
-    let token: String = connection
-        .prepare_cached("SELECT callback_token FROM subscriptions WHERE id = ?1")?
-        .query_row([subscription_id], |row| row.get(0))?;
+    let (token, private_hub): (String, bool) = connection
+        .prepare_cached("SELECT callback_token, private_hub FROM subscriptions WHERE id = ?1")?
+        .query_row([subscription_id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let typed = match known.feed_id.map(|feed_id| overridden(connection, feed_id)).transpose()?.flatten() {
+        Some(typed) => typed == hub || settled(connection, typed)? == hub,
+        None => false,
+    };
+    let trusted = typed || mode == Mode::Unsubscribe && private_hub;
     let ask = Ask {
         mode,
         hub_url: hub,
@@ -303,7 +310,7 @@ pub fn begin(connection: &Connection, subscription_id: i64, kind: &str, now: i64
         sync,
         secret_over_http,
     };
-    Ok(Begun::Post { ask, ticket: Box::new(Ticket(asked, row_hub)) })
+    Ok(Begun::Post { ask, ticket: Box::new(Ticket(asked, row_hub)), trusted })
 }
 
 /// When the hub may be asked next, and at which address.
@@ -316,9 +323,14 @@ fn hub(connection: &Connection, row_hub: &str) -> Result<(i64, String)> {
 }
 
 /// Records the end of a request. An answer that comes after the row has moved on (the hub verified before it answered, the
-/// feed was deleted) changes only what is known of the hub.
-pub fn finish(connection: &Connection, ticket: &Ticket, outcome: &Outcome, now: i64) -> Result<()> {
+/// feed was deleted) changes only what is known of the hub. `private`: it was at a private address.
+pub fn finish(connection: &Connection, ticket: &Ticket, outcome: &Outcome, private: bool, now: i64) -> Result<()> {
     let Ticket(known, row_hub) = ticket;
+    if private {
+        connection
+            .prepare_cached("UPDATE subscriptions SET private_hub = 1 WHERE id = ?1 AND private_hub = 0")?
+            .execute([known.life.id])?;
+    }
     let failed = matches!(outcome.event, Event::Failed { .. } | Event::HubGone);
     let free_at = now + outcome.hold_hub.map_or(HUB_EVERY, |hold| hold.clamp(HUB_EVERY, lease::RETRY_AFTER_MAX));
     connection

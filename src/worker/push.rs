@@ -54,11 +54,10 @@ pub fn begin(db: &Connection, due: &Due, limits: &Arc<FetchLimits>, now: i64) ->
     }
     match requests::begin(db, subscription_id, due.kind.name(), now)? {
         Begun::Nothing => Ok(None),
-        Begun::Post { ask, ticket } => {
+        Begun::Post { ask, ticket, trusted } => {
             let feed_url = due.feed.as_ref().map(|feed| feed.url.clone());
-            let typed = due.feed.as_ref().is_some_and(|feed| feed.hub_url.as_deref() == Some(&ask.hub_url));
             let connect_timeout = limits.http.connect_timeout;
-            Ok(Some(Work::Ask(Box::new(AskTask { ask, ticket, feed_url, typed, connect_timeout, now }))))
+            Ok(Some(Work::Ask(Box::new(AskTask { ask, ticket, feed_url, trusted, connect_timeout, now }))))
         }
     }
 }
@@ -73,18 +72,18 @@ pub fn ask(task: AskTask, network: &Network) -> Asked {
         max_body_bytes: 4096,
     };
     // A public feed's hub is never a private address; one that the user typed may be, and so may the hub of a feed on a LAN.
-    let trusted = task.typed
+    let trusted = task.trusted
         || task
             .feed_url
             .as_deref()
             .and_then(|url| Url::parse(url).ok())
             .is_some_and(|url| network.is_private(&url, &limits));
-    let mut unreachable = false;
-    let outcome = match post(&task, network, &limits, trusted, deadline, &mut unreachable) {
+    let (mut unreachable, mut private) = (false, false);
+    let outcome = match post(&task, network, &limits, trusted, deadline, &mut unreachable, &mut private) {
         Ok(outcome) => outcome,
         Err(what) => answer::unreachable(&what),
     };
-    Asked { ask: task.ask, ticket: task.ticket, outcome, unreachable }
+    Asked { ask: task.ask, ticket: task.ticket, outcome, unreachable, private }
 }
 
 fn post(
@@ -94,6 +93,7 @@ fn post(
     trusted: bool,
     deadline: Instant,
     unreachable: &mut bool,
+    first_private: &mut bool,
 ) -> std::result::Result<Outcome, String> {
     let ask: &Ask = &task.ask;
     let mut url = Url::parse(&ask.hub_url).map_err(|error| format!("the hub's URL cannot be read: {error}"))?;
@@ -108,6 +108,7 @@ fn post(
                 return Err(failure.message);
             }
         };
+        *first_private |= hops == 0 && answered.private;
         let location = answered.location.as_ref().map(Url::as_str);
         let reading = answer::Answer {
             status: answered.status,
@@ -157,7 +158,7 @@ impl Context<'_> {
     pub fn asked(&self, claim: &Claim, asked: &Asked) -> Result<()> {
         let retried = asked.unreachable && requests::no_https(self.db, &asked.ticket, &asked.ask, self.now)?;
         if !retried {
-            requests::finish(self.db, &asked.ticket, &asked.outcome, self.now)?;
+            requests::finish(self.db, &asked.ticket, &asked.outcome, asked.private, self.now)?;
         }
         match &asked.outcome.message {
             None => ::log::debug!("hub {}: took {:?}", asked.ask.hub_url, asked.ask.mode),
