@@ -244,6 +244,7 @@ CREATE TABLE hubs (
   no_https        INTEGER NOT NULL DEFAULT 0 CHECK (no_https IN (0, 1)),  -- https was tried and cannot be connected to
   without_lease   INTEGER NOT NULL DEFAULT 0 CHECK (without_lease IN (0, 1)),  -- refuses hub.lease_seconds
   next_request_at INTEGER NOT NULL DEFAULT 0,  -- one request at a time, a second apart; later after Retry-After
+  queue_until     INTEGER NOT NULL DEFAULT 0,  -- the last second that is given to a request which waits for that
   failures        INTEGER NOT NULL DEFAULT 0,  -- in a row
   last_error      TEXT
 ) STRICT, WITHOUT ROWID;

@@ -201,6 +201,8 @@ pub fn step(before: &Life, event: Event, now: i64) -> Option<Step> {
     match (before.state, event) {
         (State::Pending, Event::Due) if before.requests > ASYNC_TRIES => Some(refuse(life, Job::Subscribe, now)),
         (State::Pending, Event::Due) => Some(ask(life, Job::Subscribe, vec![], now)),
+        // It took the very same form three times: what it tells now is why it did not verify, and no other form helps.
+        (State::Pending, Event::Refused) if before.requests > ASYNC_TRIES => Some(refuse(life, Job::Subscribe, now)),
         (State::Pending, Event::Refused) => Some(match next_rung(before) {
             Some(rung) => {
                 let mut effects = vec![Schedule(Job::Subscribe, now)];

@@ -2,7 +2,7 @@
 //!
 //! Transactions are the caller's.
 
-use super::subscriptions::{by_id, number, schedule, store, text};
+use super::subscriptions::{by_id, number, remember_no_lease, schedule, store, text};
 use crate::error::Result;
 use crate::push::answer::Outcome;
 use crate::push::callback::Known;
@@ -14,6 +14,8 @@ use rusqlite::{Connection, OptionalExtension};
 const HUB_EVERY: i64 = 1;
 /// A request in flight holds its hub so long, should its answer never be recorded, seconds.
 const IN_FLIGHT: i64 = 60;
+/// A queue before a hub that seems longer than this, seconds, was written by a clock that went wrong.
+const QUEUE_MAX: i64 = 7 * 86_400;
 /// Polls in a row that do not name the hub, after which it is left.
 const ABSENCES_MAX: i64 = 2;
 
@@ -261,11 +263,19 @@ pub fn begin(connection: &Connection, subscription_id: i64, kind: &str, now: i64
     let (free_at, hub) = hub(connection, &row_hub)?;
     if base.is_empty() || free_at > now {
         // Without a callback URL a live row just runs out; looked at daily.
-        schedule(connection, &known, job, if base.is_empty() { now + 86_400 } else { free_at })?;
+        let at = if base.is_empty() { now + 86_400 } else { place(connection, &row_hub, free_at, now)? };
+        schedule(connection, &known, job, at)?;
         return Ok(Begun::Nothing);
     }
     let Some(step) = lease::step(&known.life, Event::Due, now) else { return Ok(Begun::Nothing) };
-    let left = store(connection, &known, &step, None, now)?.unwrap_or_default();
+    // Given up without a word of the hub, so this is ours; what it said before is worth more.
+    let silent = step.life.state == State::Refused && known.life.state == State::Pending;
+    let why = format!("{} requests and no verification: can the hub reach callback_url?", known.life.requests);
+    let said = connection
+        .prepare_cached("SELECT 1 FROM subscriptions WHERE id = ?1 AND last_error IS NOT NULL")?
+        .exists([subscription_id])?;
+    let why = Some(why.as_str()).filter(|_| silent && !said);
+    let left = store(connection, &known, &step, why, now)?.unwrap_or_default();
     next_hub(connection, &known, &left, now)?;
     let post = left.iter().find_map(|effect| match effect {
         Effect::Subscribe { with_lease, sync } => Some((Mode::Subscribe, *with_lease, *sync)),
@@ -322,6 +332,20 @@ fn hub(connection: &Connection, row_hub: &str) -> Result<(i64, String)> {
     Ok((free_at.unwrap_or(0), moved_on(connection, row_hub.to_string())?))
 }
 
+/// A place in the queue before a hub that cannot be asked before `free_at`: each has a second of its own. Behind a request
+/// that is in flight the queue stands close: how long it takes nobody knows, and who finds it still there takes a new place.
+fn place(connection: &Connection, row_hub: &str, free_at: i64, now: i64) -> Result<i64> {
+    let first = if free_at > now + IN_FLIGHT { free_at } else { now + HUB_EVERY };
+    Ok(connection
+        .prepare_cached(
+            "UPDATE hubs SET queue_until = CASE WHEN queue_until BETWEEN ?2 AND ?2 + ?3 THEN queue_until + 1 ELSE ?2 END
+             WHERE hub_url = ?1 RETURNING queue_until",
+        )?
+        .query_row((row_hub, first, QUEUE_MAX), |row| row.get(0))
+        .optional()?
+        .unwrap_or(first))
+}
+
 /// Records the end of a request. An answer that comes after the row has moved on (the hub verified before it answered, the
 /// feed was deleted) changes only what is known of the hub. `private`: it was at a private address.
 pub fn finish(connection: &Connection, ticket: &Ticket, outcome: &Outcome, private: bool, now: i64) -> Result<()> {
@@ -350,10 +374,12 @@ pub fn finish(connection: &Connection, ticket: &Ticket, outcome: &Outcome, priva
             .execute((row_hub, moved))?;
     }
     let Some(step) = lease::step(&known.life, outcome.event, now) else { return Ok(()) };
-    if let Some(left) = store(connection, known, &step, outcome.message.as_deref(), now)? {
-        next_hub(connection, known, &left, now)?;
+    match store(connection, known, &step, outcome.message.as_deref(), now)? {
+        Some(left) => next_hub(connection, known, &left, now),
+        // It verified before it answered; that it takes requests without a lease is worth knowing all the same.
+        None if step.effects.contains(&Effect::RememberNoLease) => remember_no_lease(connection, known.life.id),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// The https address of a hub that is advertised by http could not be connected to (no connection, no TLS; any HTTP answer
@@ -418,11 +444,12 @@ pub fn health(connection: &Connection, feed_id: i64) -> Result<Option<Health>> {
 
 /// A poll found new entries: a miss, for a subscription that was live already when the feed was last polled with success
 /// (`last_success_at` before this poll, `None` = never). No delivery may be waiting: it may hold these very entries.
+/// Nor may the hub have hinted since that poll: then it kept its word, and this poll is what came of it.
 pub fn missed(connection: &Connection, feed_id: i64, last_success_at: Option<i64>, now: i64) -> Result<()> {
     connection
         .prepare_cached(
             "UPDATE subscriptions SET misses = misses + 1 WHERE feed_id = ?1 AND state = 'active'
-               AND active_since <= ?2 AND lease_expires_at > ?3
+               AND active_since <= ?2 AND lease_expires_at > ?3 AND coalesce(hinted_at, 0) < ?2
                AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.subscription_id = subscriptions.id)",
         )?
         .execute((feed_id, last_success_at, now))?;

@@ -152,12 +152,7 @@ pub fn store(
                 "UPDATE subscriptions SET topic_url = coalesce(named_topic, topic_url) WHERE id = ?1",
                 new.id,
             )?,
-            Effect::RememberNoLease => run(
-                connection,
-                "INSERT INTO hubs(hub_url, without_lease) SELECT hub_url, 1 FROM subscriptions WHERE id = ?1
-                 ON CONFLICT (hub_url) DO UPDATE SET without_lease = 1",
-                new.id,
-            )?,
+            Effect::RememberNoLease => remember_no_lease(connection, new.id)?,
             Effect::EndReplaced => run(
                 connection,
                 "UPDATE subscriptions SET state = 'unsubscribing' WHERE state IN ('pending', 'active')
@@ -185,6 +180,16 @@ pub(super) fn schedule(connection: &Connection, known: &Known, job: Job, at: i64
         )?
         .execute((job.name(), known.feed_id, known.life.id, at))?;
     Ok(())
+}
+
+/// The hub of this subscription refuses `hub.lease_seconds`.
+pub(super) fn remember_no_lease(connection: &Connection, id: i64) -> Result<()> {
+    run(
+        connection,
+        "INSERT INTO hubs(hub_url, without_lease) SELECT hub_url, 1 FROM subscriptions WHERE id = ?1
+         ON CONFLICT (hub_url) DO UPDATE SET without_lease = 1",
+        id,
+    )
 }
 
 fn run(connection: &Connection, sql: &str, id: i64) -> Result<()> {

@@ -158,8 +158,8 @@ impl Claim<'_> {
             jobs::postpone_due(self.db, due.id, self.now, self.now + 60)?;
             return Ok(Step::GONE);
         };
-        *self.asking += usize::from(asks);
         let claim = jobs::claim(self.db, due, self.life.name(), self.now + self.longest)?;
+        *self.asking += usize::from(asks);
         Ok(Step { task: Some(Task { claim, host: String::new(), work }), stays: false })
     }
 
