@@ -461,7 +461,8 @@ LEFT JOIN feeds f ON f.id = j.feed_id;
 CREATE VIEW subscription_status AS
 SELECT s.id, f.url AS feed, s.hub_url AS hub, s.state,
        CASE WHEN s.renewing THEN 'renewing' ELSE '' END AS renewal,
-       datetime((SELECT min(j.run_at) FROM jobs j WHERE j.subscription_id = s.id AND j.kind <> 'ingest'), 'unixepoch') AS next_step,
+       (SELECT CASE WHEN min(j.run_at) = 0 THEN 'at once' ELSE datetime(min(j.run_at), 'unixepoch') END
+        FROM jobs j WHERE j.subscription_id = s.id AND j.kind <> 'ingest') AS next_step,
        datetime(s.lease_expires_at, 'unixepoch') AS lease_ends,
        datetime(s.verified_at, 'unixepoch') AS verified,
        datetime(s.last_delivery_at, 'unixepoch') AS last_push,

@@ -61,10 +61,13 @@ fn to_text(status: &status::Status, now: i64) -> String {
     };
     lines.push(format!("queue     {} due, {} running{next}", status.due, status.running));
     let push: Vec<String> = status.subscriptions.iter().map(|(state, count)| format!("{count} {state}")).collect();
-    lines.push(match (&status.callback_url, push.is_empty()) {
-        (None, true) => "push      off: the setting callback_url is empty".to_string(),
-        (_, true) => "push      no feed has a hub yet".to_string(),
-        (_, false) => format!("push      {}, {} deliveries waiting", push.join(", "), status.deliveries),
+    let off = if status.callback_url.is_none() { "off: the setting callback_url is empty" } else { "" };
+    let counts = format!("{}, {} deliveries waiting", push.join(", "), status.deliveries);
+    lines.push(match (off, push.is_empty()) {
+        ("", true) => "push      no feed has a hub yet".to_string(),
+        (off, true) => format!("push      {off}"),
+        ("", false) => format!("push      {counts}"),
+        (off, false) => format!("push      {off}; {counts}"),
     });
     if status.failing > 0 {
         lines.push(format!("failing   {}", status.failing));

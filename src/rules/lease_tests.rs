@@ -77,6 +77,12 @@ fn every_state_meets_every_event() {
             Accepted,
             Some((Pending, vec!["RememberNoLease"])),
         ),
+        (
+            "refused when asked why it did not verify",
+            Life { requests: 4, ..life(Pending) },
+            Event::Refused,
+            Some((Refused, vec![day, "NextHub"])),
+        ),
         ("refused: without lease", life(Pending), Event::Refused, Some((Pending, vec!["subscribe@0"]))),
         (
             "refused: fetched URL",

@@ -5,6 +5,7 @@ mod cli;
 mod moves;
 mod queue;
 mod readme;
+mod push;
 mod realhub;
 mod redirects;
 mod schema;

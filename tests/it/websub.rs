@@ -71,7 +71,7 @@ pub struct Rig {
     pub cgi: Cgi,
     pub clock: Clock,
     pub worker: Worker,
-    pub dir: TempDir,
+    _dir: TempDir,
 }
 
 /// A port of loopback where nobody listens.
@@ -101,7 +101,7 @@ impl Rig {
         });
         let names = names.collect();
         let worker = Worker::new(&db, clock.clone(), names, &format!("{}{}", origin.ca_pem(), hub.ca_pem()));
-        Rig { shell, origin, hub, cgi, clock, worker, dir }
+        Rig { shell, origin, hub, cgi, clock, worker, _dir: dir }
     }
 
     /// One feed with one hub, subscribed and verified.
