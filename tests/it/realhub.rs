@@ -66,15 +66,16 @@ impl RealHub {
             command.current_dir(dir.path()).stdin(Stdio::null()).stdout(stdout).stderr(log);
             command.spawn().expect("Python starts")
         };
-        if asynchronous {
-            services.push(Service(start("work", Stdio::null())));
-        }
         let mut hub = start("serve", Stdio::piped());
         let mut port = String::new();
         BufReader::new(hub.stdout.take().expect("its output")).read_line(&mut port).expect("its port");
         services.push(Service(hub));
         let log = std::fs::read_to_string(dir.path().join("serve.log")).unwrap_or_default();
         assert!(!port.trim().is_empty(), "the hub does not start: {log}");
+        // Not before: two that make the hub's database at once are in each other's way.
+        if asynchronous {
+            services.push(Service(start("work", Stdio::null())));
+        }
         RealHub { site: format!("http://127.0.0.1:{}", port.trim()), _services: services, _dir: dir }
     }
 

@@ -12,6 +12,7 @@ answers 202 and verifies afterwards. Leases last LEASE seconds whatever is asked
 """
 
 import os
+import sqlite3
 import sys
 import threading
 
@@ -75,6 +76,10 @@ def subscribers():
 if mode == "work":
     celery.worker_main(["worker", "--pool=solo", "--loglevel=warning", "--without-gossip", "--without-mingle"])
 else:
+    # Flask-WebSub sets the journal mode whenever it opens the file, and does not wait where another process does so too. As
+    # long as somebody has it open there is nothing to set.
+    kept = sqlite3.connect(database)
+    kept.execute("SELECT count(*) FROM hub").fetchone()
     server = make_server("127.0.0.1", 0, app, threaded=True)
     print(server.port, flush=True)
     server.serve_forever()
