@@ -170,9 +170,13 @@ fn whole_life(asynchronous: bool) {
     let status = feedmill.succeed(&["status"]);
     assert!(status.contains("push      1 active, 0 deliveries waiting"), "{status}");
 
+    // The lease would end by itself: that the hub asked shows that it was told.
+    let questions = || cgi.served().iter().filter(|served| served.method == "GET").count();
+    let before = questions();
     shell.run("DELETE FROM feeds");
-    wait_until("the hub has let go", || hub.subscribers().is_empty());
     wait_until("the hub was answered", || value("SELECT state FROM subscriptions") == "ended");
+    wait_until("the hub has let go", || hub.subscribers().is_empty());
+    assert_eq!(questions(), before + 1, "{:?}", cgi.served());
     assert!(worker.is_running(), "{}", worker.stderr_so_far());
     worker.terminate();
     let ended = worker.wait();
