@@ -26,7 +26,7 @@ pub enum Taken {
 }
 
 /// Stores a delivery and makes the `ingest` job due. `current`: signed with the current secret, so the previous one goes.
-/// The same bytes waiting twice are kept once: hubs repeat themselves within a second.
+/// The same bytes among the newest few waiting are kept once: hubs repeat themselves within a second.
 pub fn deliver(
     connection: &Connection,
     known: &Known,
@@ -37,13 +37,13 @@ pub fn deliver(
 ) -> Result<Taken> {
     let id = known.life.id;
     let waiting = connection
-        .prepare_cached("SELECT 1 FROM deliveries WHERE subscription_id = ?1 AND length(body) = ?2 AND body = ?3")?
+        .prepare_cached(
+            "SELECT 1 FROM (SELECT body FROM deliveries WHERE subscription_id = ?1 ORDER BY id DESC LIMIT 4)
+             WHERE length(body) = ?2 AND body = ?3",
+        )?
         .exists((id, i64::try_from(delivery.body.len()).unwrap_or(i64::MAX), &delivery.body))?;
     if !waiting {
-        let pending: i64 = connection
-            .prepare_cached("SELECT count(*) FROM (SELECT 1 FROM deliveries LIMIT ?1)")?
-            .query_row([settings.max_pending_deliveries], |row| row.get(0))?;
-        if pending >= settings.max_pending_deliveries {
+        if is_full(connection, settings.max_pending_deliveries)? {
             return Ok(Taken::Full);
         }
         connection
@@ -66,6 +66,20 @@ pub fn deliver(
         )?
         .execute((id, now, current))?;
     Ok(Taken::Stored)
+}
+
+/// Whether `max` deliveries wait. They go oldest first, so the ids mostly tell without counting.
+fn is_full(connection: &Connection, max: i64) -> Result<bool> {
+    let most: i64 = connection
+        .prepare_cached("SELECT coalesce((SELECT max(id) FROM deliveries) - (SELECT min(id) FROM deliveries) + 1, 0)")?
+        .query_row([], |row| row.get(0))?;
+    if most < max {
+        return Ok(false);
+    }
+    let waiting: i64 = connection
+        .prepare_cached("SELECT count(*) FROM (SELECT 1 FROM deliveries LIMIT ?1)")?
+        .query_row([max], |row| row.get(0))?;
+    Ok(waiting >= max)
 }
 
 /// Books a push that brought nothing usable: `refused` says why it was turned away, `None` that it was a mere hint. Its feed
