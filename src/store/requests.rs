@@ -2,8 +2,8 @@
 //!
 //! Transactions are the caller's.
 
-use super::subscriptions::{by_id, number, remember_no_lease, schedule, store, text};
-use crate::error::Result;
+use super::subscriptions::{by_id, remember_no_lease, schedule, store};
+use crate::error::{Error, Result};
 use crate::push::answer::Outcome;
 use crate::push::callback::Known;
 use crate::push::request::{Ask, Mode, callback_url, https_first, is_https};
@@ -18,6 +18,15 @@ const IN_FLIGHT: i64 = 60;
 const QUEUE_MAX: i64 = 7 * 86_400;
 /// Polls in a row that do not name the hub, after which it is left.
 const ABSENCES_MAX: i64 = 2;
+
+fn text(connection: &Connection, key: &str) -> Result<String> {
+    Ok(connection.prepare_cached("SELECT value FROM settings WHERE key = ?1")?.query_row([key], |row| row.get(0))?)
+}
+
+fn number<T: std::str::FromStr>(connection: &Connection, key: &str) -> Result<T> {
+    let value = text(connection, key)?;
+    value.parse().map_err(|_| Error::Database(format!("setting {key}: {value} is not a number")))
+}
 
 /// What a document that was read says of push.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,27 +21,29 @@ pub struct CallbackSettings {
 
 /// Reads them; the schema keeps each in its range.
 pub fn callback_settings(connection: &Connection) -> Result<CallbackSettings> {
-    Ok(CallbackSettings {
-        max_delivery_bytes: number(connection, "max_delivery_bytes")?,
-        max_pending_deliveries: number(connection, "max_pending_deliveries")?,
-        callback_wait_ms: number(connection, "callback_wait_ms")?,
-    })
+    // One statement: the program lives for a millisecond.
+    let (bytes, rows, wait): (Option<i64>, Option<i64>, Option<i64>) = connection.query_row(
+        "SELECT max(CASE key WHEN 'max_delivery_bytes' THEN CAST(value AS INTEGER) END),
+                max(CASE key WHEN 'max_pending_deliveries' THEN CAST(value AS INTEGER) END),
+                max(CASE key WHEN 'callback_wait_ms' THEN CAST(value AS INTEGER) END) FROM settings",
+        [],
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
+    )?;
+    let natural = |value: Option<i64>| value.and_then(|value| u64::try_from(value).ok());
+    match (natural(bytes), rows, natural(wait)) {
+        (Some(max_delivery_bytes), Some(max_pending_deliveries), Some(callback_wait_ms)) => {
+            Ok(CallbackSettings { max_delivery_bytes, max_pending_deliveries, callback_wait_ms })
+        }
+        _ => Err(Error::Database("a setting of the callback program is missing; run: feedmill check".into())),
+    }
 }
 
-pub(super) fn text(connection: &Connection, key: &str) -> Result<String> {
-    Ok(connection.prepare_cached("SELECT value FROM settings WHERE key = ?1")?.query_row([key], |row| row.get(0))?)
-}
-
-pub(super) fn number<T: std::str::FromStr>(connection: &Connection, key: &str) -> Result<T> {
-    let value = text(connection, key)?;
-    value.parse().map_err(|_| Error::Database(format!("setting {key}: {value} is not a number")))
-}
-
-/// What [`read`] reads; `row_of` of both queries below.
+/// What [`read`] reads, but for the last two columns.
 const COLUMNS: &str = "s.id, s.feed_id, s.state, s.renewing, s.requests, s.failures, s.rung, s.lease_seconds,
      s.lease_expires_at, s.requested_at, s.ended_at, s.topic_url, s.secret, s.previous_secret, s.verify_token,
-     s.fetched_url IS NOT NULL AND s.fetched_url <> s.topic_url,
-     coalesce((SELECT h.without_lease FROM hubs h WHERE h.hub_url = s.hub_url), 0),
+     s.fetched_url IS NOT NULL AND s.fetched_url <> s.topic_url";
+/// `lease_refused` and `superseded`: they matter to requests only.
+const BESIDE: &str = "coalesce((SELECT h.without_lease FROM hubs h WHERE h.hub_url = s.hub_url), 0),
      EXISTS (SELECT 1 FROM subscriptions o WHERE o.feed_id = s.feed_id AND o.id <> s.id
              AND o.state IN ('pending', 'active'))";
 
@@ -73,15 +75,15 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Known> {
 }
 
 /// The subscription of a callback token. (The index finds it in other than constant time; with 256 random bits there is
-/// nothing to be learnt from that.)
+/// nothing to be learnt from that.) For what hubs send: `lease_refused` and `superseded` are not looked up.
 pub fn by_token(connection: &Connection, token: &str) -> Result<Option<Known>> {
-    let sql = format!("SELECT {COLUMNS} FROM subscriptions s WHERE s.callback_token = ?1");
+    let sql = format!("SELECT {COLUMNS}, 0, 0 FROM subscriptions s WHERE s.callback_token = ?1");
     Ok(connection.prepare_cached(&sql)?.query_row([token], read).optional()?)
 }
 
 /// The subscription of a job.
 pub fn by_id(connection: &Connection, id: i64) -> Result<Option<Known>> {
-    let sql = format!("SELECT {COLUMNS} FROM subscriptions s WHERE s.id = ?1");
+    let sql = format!("SELECT {COLUMNS}, {BESIDE} FROM subscriptions s WHERE s.id = ?1");
     Ok(connection.prepare_cached(&sql)?.query_row([id], read).optional()?)
 }
 
