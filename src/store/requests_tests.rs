@@ -62,7 +62,7 @@ impl Db {
 
     fn post(&self, id: i64, kind: &str, now: i64) -> (Ask, Box<Ticket>) {
         match begin(&self.0, id, kind, now).unwrap() {
-            Begun::Post { ask, ticket } => (ask, ticket),
+            Begun::Post { ask, ticket, .. } => (ask, ticket),
             Begun::Nothing => panic!("nothing to post: {:?} {:?}", self.subscriptions(), self.jobs()),
         }
     }
@@ -79,7 +79,7 @@ impl Db {
         let db = Db::new();
         db.named(hubs, None, NOW);
         let (_, ticket) = db.post(1, "subscribe", NOW);
-        finish(&db.0, &ticket, &over(Event::Accepted), NOW).unwrap();
+        finish(&db.0, &ticket, &over(Event::Accepted), false, NOW).unwrap();
         assert!(db.verify(1, Event::VerifySubscribe { lease: 864_000 }, NOW));
         db
     }
@@ -105,7 +105,7 @@ fn a_named_hub_is_subscribed_to_once() {
     assert_eq!(db.rows("SELECT secret FROM subscriptions"), [ask.secret.clone().unwrap()]);
     // Looked at again when the hub should have verified, also if nobody records an answer.
     assert_eq!(db.jobs(), ["subscribe 1 600"]);
-    finish(&db.0, &ticket, &over(Event::Accepted), NOW + 1).unwrap();
+    finish(&db.0, &ticket, &over(Event::Accepted), false, NOW + 1).unwrap();
     assert_eq!(db.subscriptions(), ["1 pending https://h.test/ https://a.test/self"]);
     assert!(db.verify(1, Event::VerifySubscribe { lease: 60 }, NOW + 2));
     assert_eq!(db.subscriptions(), ["1 active https://h.test/ https://a.test/self"]);
@@ -120,7 +120,7 @@ fn a_hub_that_verifies_before_it_answers_stays_active() {
         db.named(&["https://h.test/"], None, NOW);
         let (_, ticket) = db.post(1, "subscribe", NOW);
         assert!(db.verify(1, Event::VerifySubscribe { lease: 86_400 }, NOW));
-        finish(&db.0, &ticket, &over(event), NOW + 1).unwrap();
+        finish(&db.0, &ticket, &over(event), false, NOW + 1).unwrap();
         assert_eq!(db.subscriptions(), ["1 active https://h.test/ https://a.test/f"], "{event:?}");
         assert_eq!(db.jobs().len(), 1, "{event:?}");
         assert!(db.jobs()[0].starts_with("renew 1 "), "{event:?}");
@@ -156,11 +156,11 @@ fn one_request_to_a_hub_at_a_time_and_a_second_apart() {
     let (_, ticket) = db.post(1, "subscribe", NOW);
     assert!(matches!(begin(&db.0, 2, "subscribe", NOW).unwrap(), Begun::Nothing));
     assert_eq!(db.jobs()[1], "subscribe 2 1");
-    finish(&db.0, &ticket, &over(Event::Accepted), NOW + 5).unwrap();
+    finish(&db.0, &ticket, &over(Event::Accepted), false, NOW + 5).unwrap();
     assert!(matches!(begin(&db.0, 2, "subscribe", NOW + 5).unwrap(), Begun::Nothing));
     assert_eq!(db.jobs()[1], "subscribe 2 6");
     let (_, ticket) = db.post(2, "subscribe", NOW + 6);
-    finish(&db.0, &ticket, &over(Event::Failed { retry_after: Some(120) }), NOW + 6).unwrap();
+    finish(&db.0, &ticket, &over(Event::Failed { retry_after: Some(120) }), false, NOW + 6).unwrap();
     assert_eq!(
         db.rows(&format!("SELECT next_request_at - {NOW}, failures, last_error FROM hubs")),
         ["126 1 the hub said no"]
@@ -175,7 +175,7 @@ fn the_ladder_ends_at_the_next_hub() {
     for now in (NOW..).step_by(10).take(3) {
         let (ask, ticket) = db.post(1, "subscribe", now);
         forms.push((ask.lease_seconds.is_some(), ask.topic));
-        finish(&db.0, &ticket, &over(Event::Refused), now).unwrap();
+        finish(&db.0, &ticket, &over(Event::Refused), false, now).unwrap();
     }
     let (named, fetched) = ("https://a.test/self".to_string(), "https://a.test/f".to_string());
     assert_eq!(forms, [(true, named.clone()), (false, named), (false, fetched)]);
@@ -186,7 +186,7 @@ fn the_ladder_ends_at_the_next_hub() {
     assert_eq!(db.rows("SELECT last_error FROM subscriptions WHERE id = 1"), ["the hub said no"]);
     // A day later the second serves the feed, so the first is let go.
     let (_, ticket) = db.post(2, "subscribe", NOW + 40);
-    finish(&db.0, &ticket, &over(Event::Accepted), NOW + 40).unwrap();
+    finish(&db.0, &ticket, &over(Event::Accepted), false, NOW + 40).unwrap();
     assert!(matches!(begin(&db.0, 1, "subscribe", NOW + 100_000).unwrap(), Begun::Nothing));
     assert!(db.subscriptions()[0].starts_with("1 ended"));
 }
@@ -196,10 +196,10 @@ fn a_hub_that_refuses_leases_is_remembered() {
     let db = Db::new();
     db.named(&["https://h.test/"], None, NOW);
     let (_, ticket) = db.post(1, "subscribe", NOW);
-    finish(&db.0, &ticket, &over(Event::Refused), NOW).unwrap();
+    finish(&db.0, &ticket, &over(Event::Refused), false, NOW).unwrap();
     let (ask, ticket) = db.post(1, "subscribe", NOW + 1);
     assert_eq!(ask.lease_seconds, None);
-    finish(&db.0, &ticket, &over(Event::Accepted), NOW + 1).unwrap();
+    finish(&db.0, &ticket, &over(Event::Accepted), false, NOW + 1).unwrap();
     assert_eq!(db.rows("SELECT hub_url, without_lease FROM hubs"), ["https://h.test/ 1"]);
 }
 
@@ -209,7 +209,7 @@ fn a_308_moves_the_hub_for_all_its_feeds() {
     db.named(&["https://h.test/"], None, NOW);
     let (_, ticket) = db.post(1, "subscribe", NOW);
     let moved = Outcome { moved_to: Some("https://h.test/hub2".into()), ..over(Event::Accepted) };
-    finish(&db.0, &ticket, &moved, NOW).unwrap();
+    finish(&db.0, &ticket, &moved, false, NOW).unwrap();
     assert_eq!(db.subscriptions(), ["1 pending https://h.test/hub2 https://a.test/f"]);
     // The feed still names the old address: that is the same hub.
     db.named(&["https://h.test/"], None, NOW);
@@ -228,7 +228,7 @@ fn a_hub_advertised_by_http_is_asked_by_https_first() {
     let (ask, ticket) = db.post(1, "subscribe", NOW + 1);
     assert_eq!((ask.hub_url.as_str(), ask.secret), ("http://h.test/", None));
     assert_eq!(db.rows("SELECT secret FROM subscriptions"), ["-"]);
-    finish(&db.0, &ticket, &over(Event::Accepted), NOW + 1).unwrap();
+    finish(&db.0, &ticket, &over(Event::Accepted), false, NOW + 1).unwrap();
     // It is remembered, and the feed goes on being one subscription.
     db.named(&["http://h.test/"], None, NOW + 2);
     assert_eq!(db.subscriptions(), ["1 pending http://h.test/ https://a.test/f"]);
@@ -242,7 +242,7 @@ fn a_live_subscription_is_never_downgraded_to_http() {
     let db = Db::subscribed(&["http://h.test/"]);
     let (ask, ticket) = db.post(1, "renew", NOW + 500_000);
     assert!(!no_https(&db.0, &ticket, &ask, NOW + 500_000).unwrap());
-    finish(&db.0, &ticket, &unreachable("no connection"), NOW + 500_000).unwrap();
+    finish(&db.0, &ticket, &unreachable("no connection"), false, NOW + 500_000).unwrap();
     assert_eq!(db.subscriptions(), ["1 active https://h.test/ https://a.test/f"]);
 }
 
@@ -252,7 +252,7 @@ fn a_renewal_keeps_token_and_secret_and_the_live_row() {
     let before = db.rows("SELECT callback_token, secret, lease_expires_at, state FROM subscriptions");
     let (ask, ticket) = db.post(1, "renew", NOW + 500_000);
     assert!(before[0].contains(&ask.secret.clone().unwrap()) && before[0].contains(&ask.callback[19..]));
-    finish(&db.0, &ticket, &over(Event::Failed { retry_after: Some(120) }), NOW + 500_000).unwrap();
+    finish(&db.0, &ticket, &over(Event::Failed { retry_after: Some(120) }), false, NOW + 500_000).unwrap();
     assert_eq!(db.rows("SELECT callback_token, secret, lease_expires_at, state FROM subscriptions"), before);
     let wait: i64 = db.jobs()[0].strip_prefix("renew 1 ").unwrap().parse().unwrap();
     assert!((120..=180).contains(&(wait - 500_000)), "{wait}");
@@ -268,12 +268,12 @@ fn another_hub_or_topic_is_subscribed_to_before_the_old_is_left() {
         assert_eq!(db.subscriptions(), [old, &new]);
         let (ask, ticket) = db.post(2, "subscribe", NOW + 10);
         assert_eq!((ask.mode, ask.topic.as_str()), (Mode::Subscribe, topic));
-        finish(&db.0, &ticket, &over(Event::Accepted), NOW + 10).unwrap();
+        finish(&db.0, &ticket, &over(Event::Accepted), false, NOW + 10).unwrap();
         assert!(db.verify(2, Event::VerifySubscribe { lease: 86_400 }, NOW + 11));
         let (ask, ticket) = db.post(1, "unsubscribe", NOW + 20);
         assert_eq!((ask.mode, ask.topic.as_str()), (Mode::Unsubscribe, "https://a.test/f"));
         assert_eq!(ask.hub_url, "https://h.test/");
-        finish(&db.0, &ticket, &over(Event::Accepted), NOW + 20).unwrap();
+        finish(&db.0, &ticket, &over(Event::Accepted), false, NOW + 20).unwrap();
         assert!(db.verify(1, Event::VerifyUnsubscribe, NOW + 21));
         assert!(db.subscriptions()[0].starts_with("1 ended") && db.subscriptions()[1].starts_with("2 active"));
         assert_eq!(db.jobs().len(), 1, "{:?}", db.jobs());
@@ -413,7 +413,7 @@ fn a_thousand_requests_to_one_hub_get_a_second_each() {
             if let Begun::Post { ticket, .. } = begin(&db.0, id.parse().unwrap(), "subscribe", now).unwrap() {
                 posts += 1;
                 let outcome = Outcome { event: Event::HubGone, ..over(Event::Accepted) };
-                finish(&db.0, &ticket, &outcome, now).unwrap();
+                finish(&db.0, &ticket, &outcome, false, now).unwrap();
             }
         }
     }

@@ -3,9 +3,9 @@
 mod callback;
 mod cli;
 mod moves;
+mod push;
 mod queue;
 mod readme;
-mod push;
 mod realhub;
 mod redirects;
 mod schema;
