@@ -13,3 +13,4 @@ mod sql;
 mod support;
 mod support_works;
 mod websub;
+mod webservers;

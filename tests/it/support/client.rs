@@ -59,7 +59,8 @@ pub fn send(
     parse(&answer).ok_or_else(|| format!("{url}: not HTTP: {:?}", String::from_utf8_lossy(&answer)))
 }
 
-fn parse(answer: &[u8]) -> Option<Response> {
+/// Reads an answer; `None`: it is not HTTP.
+pub fn parse(answer: &[u8]) -> Option<Response> {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let head = String::from_utf8_lossy(&answer[..end]);
     let mut lines = head.split("\r\n");

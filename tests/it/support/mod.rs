@@ -11,4 +11,5 @@ pub mod mill;
 pub mod origin;
 pub mod server;
 pub mod shell;
+pub mod webserver;
 pub mod worker;
