@@ -5,6 +5,7 @@
 //!
 //! * `cli`: one file a command; prints, decides nothing.
 //! * `worker`: the loop claim → perform on the pool → apply; the only holder of the worker's connection.
+//! * `check`: what may be wrong with a database, its permissions and the callback, and what mends it.
 //! * `cgi`: what `feedmill-callback` does: environment and standard input → `push::callback` → `store` → an answer.
 //! * `task`: the plain data that goes to a pool thread and comes back.
 //! * `store`: all SQL.
@@ -15,6 +16,8 @@
 //! * `clock`, `error`.
 
 pub mod cgi;
+#[cfg(feature = "worker")]
+pub mod check;
 #[cfg(feature = "worker")]
 pub mod cli;
 pub mod clock;

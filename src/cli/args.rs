@@ -47,6 +47,10 @@ pub enum Command {
     Status {
         json: bool,
     },
+    Check {
+        /// Try the public callback URL too.
+        callback: bool,
+    },
     Revert {
         /// Above 0.
         feed_id: i64,
@@ -87,6 +91,7 @@ struct Given {
     operands: Vec<String>,
     once: bool,
     json: bool,
+    callback: bool,
     threads: Option<usize>,
 }
 
@@ -119,6 +124,7 @@ fn read(args: impl IntoIterator<Item = OsString>, given: &mut Given) -> Result<O
                 }
             }
             Arg::Long("json") if command == "status" => given.json = true,
+            Arg::Long("callback") if command == "check" => given.callback = true,
             Arg::Value(value) if given.topic.is_none() => {
                 let name = value.string().map_err(usage)?;
                 let topic = TOPICS.iter().find(|topic| topic.name == name);
@@ -154,6 +160,7 @@ impl Given {
             "discover" => Ok(Command::Discover { url: operand }),
             "canonical" => Ok(Command::Canonical { url: operand }),
             "status" => Ok(Command::Status { json: self.json }),
+            "check" => Ok(Command::Check { callback: self.callback }),
             "revert" => match operand.parse() {
                 Ok(feed_id) if feed_id > 0 => Ok(Command::Revert { feed_id }),
                 _ => Err(Error::Usage(format!("`{operand}` is not the id of a feed (feeds.id, a number)"))),
@@ -202,6 +209,8 @@ mod tests {
         assert_eq!(command("discover a"), Command::Discover { url: "a".to_string() });
         assert_eq!(command("canonical a"), Command::Canonical { url: "a".to_string() });
         assert_eq!(command("status --json"), Command::Status { json: true });
+        assert_eq!(command("check"), Command::Check { callback: false });
+        assert_eq!(command("check --callback"), Command::Check { callback: true });
         assert_eq!(command("revert 17"), Command::Revert { feed_id: 17 });
     }
 

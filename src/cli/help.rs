@@ -13,7 +13,7 @@ pub struct Topic {
 }
 
 /// All commands there are, in the order in which one meets them.
-pub const TOPICS: [Topic; 8] = [
+pub const TOPICS: [Topic; 9] = [
     Topic {
         name: "init",
         operands: "",
@@ -97,6 +97,21 @@ Example:
 
 Example:
   feedmill --db feeds.db status
+",
+    },
+    Topic {
+        name: "check",
+        operands: "[--callback]",
+        summary: "what is wrong with database, permissions and callback",
+        details: "\
+One line a problem, each with the command that mends it. Exit code 1 when there is one. Looks,
+and mends nothing itself.
+
+  --callback    also try the public URL in the setting callback_url, as a hub would: web server,
+                program, permissions, size limits and TLS
+
+Example:
+  feedmill --db feeds.db check --callback
 ",
     },
     Topic {

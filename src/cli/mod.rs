@@ -6,6 +6,7 @@
 pub mod add;
 pub mod args;
 pub mod canonical;
+pub mod check;
 pub mod discover;
 pub mod help;
 pub mod init;
@@ -46,6 +47,7 @@ pub fn run(invocation: Invocation) -> Result<u8> {
         Command::Run { once, threads } => run::run(&invocation.db, *once, *threads),
         Command::Add { urls } => add::run(&invocation.db, urls, &mut out),
         Command::Status { json } => status::run(&invocation.db, *json, &mut out),
+        Command::Check { callback } => check::run(&invocation.db, *callback, &mut out),
         Command::Revert { feed_id } => revert::run(&invocation.db, *feed_id, &mut out),
     }
 }

@@ -14,7 +14,7 @@ mod lookup;
 mod post;
 
 pub use lookup::TestNames;
-pub use post::{Answer, Post};
+pub use post::{Answer, Post, Single};
 
 use crate::rules::failure::Failure;
 use crate::rules::moved::Hop;
@@ -89,6 +89,11 @@ impl Network {
     /// Posts a form; follows nothing. Any response at all is an [`Answer`], whatever its status.
     pub fn post(&self, post: &Post, limits: &Limits) -> Result<Answer, Failure> {
         post::run(self, post, limits)
+    }
+
+    /// Makes one request; follows nothing. As [`Network::post`].
+    pub fn single(&self, single: &Single, limits: &Limits) -> Result<Answer, Failure> {
+        post::single(self, single, limits)
     }
 }
 

@@ -1,5 +1,5 @@
-//! One POST of a form, for subscribing at hubs. What the answer means, and whether a redirect is followed, the caller
-//! knows.
+//! One request that is not a fetch: a form, for subscribing at hubs, or what a hub sends, to try the callback. What the answer
+//! means, and whether a redirect is followed, the caller knows.
 
 use super::guard::Class;
 use super::location::{authorization, clean, target};
@@ -25,7 +25,21 @@ pub struct Post<'a> {
     pub deadline: Option<Instant>,
 }
 
-/// A response to a POST.
+/// One request of any kind.
+#[derive(Debug, Clone)]
+pub struct Single<'a> {
+    pub url: &'a Url,
+    /// `Some`: a POST of this; `None`: a GET.
+    pub body: Option<&'a [u8]>,
+    /// Beside User-Agent, Accept and Authorization: names in lower case, visible ASCII.
+    pub headers: &'a [(&'static str, &'a str)],
+    /// As in [`Post`].
+    pub trusted: bool,
+    /// `None`: now + `chain_timeout`.
+    pub deadline: Option<Instant>,
+}
+
+/// A response to a [`Post`] or [`Single`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
@@ -40,15 +54,30 @@ pub struct Answer {
 }
 
 pub(super) fn run(network: &Network, post: &Post, limits: &Limits) -> Result<Answer, Failure> {
-    let url = clean(post.url);
+    let single = Single {
+        url: post.url,
+        body: Some(post.form.as_bytes()),
+        headers: &[("content-type", "application/x-www-form-urlencoded")],
+        trusted: post.trusted,
+        deadline: post.deadline,
+    };
+    self::single(network, &single, limits)
+}
+
+pub(super) fn single(network: &Network, single: &Single, limits: &Limits) -> Result<Answer, Failure> {
+    let url = clean(single.url);
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(Failure::new(FailureKind::BadScheme, format!("a form cannot be posted to {}:", url.scheme())));
+        return Err(Failure::new(FailureKind::BadScheme, format!("{}: is neither http nor https", url.scheme())));
     }
     let mut headers = HeaderMap::with_capacity(4);
     headers.insert(header::USER_AGENT, network.user_agent.clone());
     headers.insert(header::ACCEPT, HeaderValue::from_static("*/*"));
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
-    if let Some(Ok(value)) = authorization(post.url, &url).map(HeaderValue::try_from) {
+    for &(name, value) in single.headers {
+        let value = HeaderValue::from_str(value)
+            .map_err(|_| Failure::new(FailureKind::Protocol, format!("a bad value for the header {name}")))?;
+        headers.insert(name, value);
+    }
+    if let Some(Ok(value)) = authorization(single.url, &url).map(HeaderValue::try_from) {
         headers.insert(header::AUTHORIZATION, value);
     }
     let answer = hop::send(
@@ -56,9 +85,9 @@ pub(super) fn run(network: &Network, post: &Post, limits: &Limits) -> Result<Ans
         hop::Ask {
             url: &url,
             headers,
-            form: Some(post.form.as_bytes()),
-            may_be_private: post.trusted,
-            deadline: chain::deadline(post.deadline, Instant::now(), limits),
+            form: single.body,
+            may_be_private: single.trusted,
+            deadline: chain::deadline(single.deadline, Instant::now(), limits),
             connect_timeout: limits.connect_timeout,
         },
     );

@@ -24,6 +24,16 @@ pub fn proven_by(header: &str, body: &[u8], secrets: &[&str]) -> Option<usize> {
 /// Whether a secret, a body and a digest belong together.
 type Verify = fn(&str, &[u8], &[u8]) -> bool;
 
+/// The header's value for `body` under `secret`, as a hub makes it with sha256.
+#[cfg(feature = "worker")]
+pub fn sha256(secret: &str, body: &[u8]) -> String {
+    // HMAC takes keys of any length, so the error case is never met.
+    let digest = <Hmac<Sha256> as KeyInit>::new_from_slice(secret.as_bytes())
+        .map(|mac| mac.chain_update(body).finalize().into_bytes())
+        .unwrap_or_default();
+    digest.iter().fold("sha256=".to_string(), |text, byte| format!("{text}{byte:02x}"))
+}
+
 fn verify<M: Mac + KeyInit>(secret: &str, body: &[u8], digest: &[u8]) -> bool {
     // HMAC takes keys of any length, so the error case is never met.
     <M as KeyInit>::new_from_slice(secret.as_bytes())
@@ -64,6 +74,12 @@ mod tests {
             assert_eq!(proven_by(&format!("{header}00"), TEXT, &["Jefe"]), None);
             assert_eq!(proven_by(&header[..header.len() - 1], TEXT, &["Jefe"]), None);
         }
+    }
+
+    #[cfg(feature = "worker")]
+    #[test]
+    fn a_signature_of_ours() {
+        assert_eq!(sha256("Jefe", TEXT), format!("sha256={SHA256}"));
     }
 
     #[test]

@@ -10,10 +10,14 @@ pub mod entries;
 #[cfg(feature = "worker")]
 pub mod feeds;
 #[cfg(feature = "worker")]
+pub mod invariants;
+#[cfg(feature = "worker")]
 pub mod jobs;
 #[cfg(feature = "worker")]
 pub mod log;
 pub mod open;
+#[cfg(feature = "worker")]
+pub mod probe;
 #[cfg(feature = "worker")]
 pub mod requests;
 #[cfg(feature = "worker")]

@@ -121,7 +121,8 @@ fn connect(path: &Path, flags: OpenFlags) -> Result<Connection> {
     connection.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = OFF; PRAGMA cell_size_check = ON;
          PRAGMA journal_size_limit = 4194304; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -2000;",
-    ).map_err(|error| named(path, error))?;
+        )
+        .map_err(|error| named(path, error))?;
     connection.set_prepared_statement_cache_capacity(64);
     Ok(connection)
 }

@@ -53,7 +53,7 @@ fn errors_are_one_line_and_the_exit_code_tells_which() {
 fn help_and_version_everywhere() {
     let (code, out, err) = run(&["--help"]);
     assert_eq!((code, err.as_str()), (Some(0), ""));
-    for command in ["init", "run", "add", "trace", "discover", "canonical", "status", "revert"] {
+    for command in ["init", "run", "add", "trace", "discover", "canonical", "status", "check", "revert"] {
         assert!(out.contains(&format!("\n  {command} ")), "{command} in\n{out}");
         let (code, help, err) = run(&[command, "--help"]);
         assert_eq!((code, err.as_str()), (Some(0), ""), "{command}");

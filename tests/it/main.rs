@@ -1,6 +1,7 @@
 //! The one test crate: the real programs and the library against scripted servers, hubs and the `sqlite3` shell.
 
 mod callback;
+mod check;
 mod cli;
 mod moves;
 mod push;

@@ -10,7 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The user of the worker; www-data is in its group, by the recipe of the README.
 pub const OWNER: &str = "feedmill";
@@ -105,18 +106,23 @@ impl Site {
 
     /// Starts the server with its snippet, and waits until it answers.
     pub fn serve(&self, kind: Kind) -> Server {
+        self.serve_edited(kind, &|text| text)
+    }
+
+    /// The same with the whole configuration edited before: as somebody gets it wrong.
+    pub fn serve_edited(&self, kind: Kind, edit: &dyn Fn(String) -> String) -> Server {
         let port = free_port();
         let mut children = Vec::new();
         let www = self.path("www").to_string_lossy().into_owned();
         let tmp = self.path("tmp").to_string_lossy().into_owned();
         let conf = self.path("server.conf");
         let conf_name = conf.to_string_lossy().into_owned();
-        let write = |text: String| fs::write(&conf, text).expect("the configuration");
+        let write = |text: String| fs::write(&conf, edit(text)).expect("the configuration");
         match kind {
             Kind::Nginx => {
                 children.push(self.fcgiwrap());
                 write(format!(
-                    "user www-data; daemon off; worker_processes 1; pid {tmp}/nginx.pid; error_log {tmp}/error.log;
+                    "user www-data; daemon off; worker_processes 1; pid {tmp}/nginx.pid; error_log {tmp}/{kind:?}.log;
                      events {{ }}
                      http {{ access_log off; client_body_temp_path {tmp}/body; fastcgi_temp_path {tmp}/fastcgi;
                        proxy_temp_path {tmp}/proxy; uwsgi_temp_path {tmp}/uwsgi; scgi_temp_path {tmp}/scgi;
@@ -133,7 +139,7 @@ impl Site {
                     .concat();
                 write(format!(
                     "{modules}User www-data\nGroup www-data\nServerName localhost\nListen 127.0.0.1:{port}\n\
-                     PidFile {tmp}/apache.pid\nErrorLog {tmp}/error.log\nScriptSock {tmp}/cgid.sock\n\
+                     PidFile {tmp}/apache.pid\nErrorLog {tmp}/{kind:?}.log\nScriptSock {tmp}/cgid.sock\n\
                      <Directory />\nRequire all denied\n</Directory>\n\
                      <Directory {www}>\nRequire all granted\n</Directory>\n\
                      <VirtualHost *:{port}>\nDocumentRoot {www}\n{}\n</VirtualHost>\n",
@@ -146,7 +152,7 @@ impl Site {
                 write(format!(
                     "server.modules = (\"mod_indexfile\", \"mod_access\", \"mod_alias\", \"mod_redirect\")\n\
                      server.document-root = \"{www}\"\nserver.username = \"www-data\"\nserver.groupname = \"www-data\"\n\
-                     server.bind = \"127.0.0.1\"\nserver.port = {port}\nserver.errorlog = \"{tmp}/error.log\"\n\
+                     server.bind = \"127.0.0.1\"\nserver.port = {port}\nserver.errorlog = \"{tmp}/{kind:?}.log\"\n\
                      server.upload-dirs = (\"{tmp}\")\n{}",
                     self.snippet("lighttpd.conf")
                 ));
@@ -178,9 +184,15 @@ impl Site {
             addr: SocketAddr::from(([127, 0, 0, 1], port)),
             prefix: if kind == Kind::Busybox { "/cgi-bin/feedmill" } else { "/feedmill" },
             log: self.path("tmp/server.log"),
+            kind,
             children,
         };
-        wait_until("the web server answers", || TcpStream::connect(server.addr).is_ok());
+        let answers = || TcpStream::connect(server.addr).is_ok();
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !answers() {
+            assert!(Instant::now() < deadline, "{kind:?} does not start: {}", server.log());
+            thread::sleep(Duration::from_millis(10));
+        }
         assert_eq!(server.get("/index.html").body, b"the site", "{}", server.log());
         server
     }
@@ -215,6 +227,7 @@ pub struct Server {
     /// The path of `callback_url`.
     pub prefix: &'static str,
     log: PathBuf,
+    kind: Kind,
     children: Vec<Child>,
 }
 
@@ -226,7 +239,7 @@ impl Server {
     /// What server and callback said.
     pub fn log(&self) -> String {
         let said = |name: &Path| fs::read_to_string(name).unwrap_or_default();
-        said(&self.log) + &said(&self.log.with_file_name("error.log"))
+        said(&self.log) + &said(&self.log.with_file_name(format!("{:?}.log", self.kind)))
     }
 
     pub fn get(&self, path: &str) -> Response {
@@ -262,7 +275,7 @@ impl Drop for Server {
                 if child.try_wait().is_ok_and(|status| status.is_some()) {
                     break;
                 }
-                std::thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(20));
             }
             let _ = child.kill();
             let _ = child.wait();
