@@ -126,8 +126,12 @@ fn answer(env: &dyn Fn(&str) -> Option<OsString>, stdin: &mut dyn Read, clock: &
     let mut connection = open::open_as_is(Path::new(&file))?;
     // A hub waits for each of us: the worker checkpoints, not whoever closes last.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-    let settings = subscriptions::callback_settings(&connection)?;
-    let Some(known) = subscriptions::by_token(&connection, token)? else { return Ok(Response::empty(404)) };
+    // One read transaction for all of it, over before the body is waited for.
+    let reads = connection.transaction()?;
+    let settings = subscriptions::callback_settings(&reads)?;
+    let known = subscriptions::by_token(&reads, token)?;
+    drop(reads);
+    let Some(known) = known else { return Ok(Response::empty(404)) };
 
     if reading {
         let query = env("QUERY_STRING").map(OsString::into_encoded_bytes).unwrap_or_default();
@@ -165,12 +169,15 @@ fn answer(env: &dyn Fn(&str) -> Option<OsString>, stdin: &mut dyn Read, clock: &
     // The hash of a large body is not worked out while others wait for the lock: again only if the secrets have changed.
     let first = callback::post(&known, signature.as_deref(), Body::Whole(&delivery.body));
     let secrets = |known: &Known| (known.secret.clone(), known.previous_secret.clone());
-    write(&mut connection, token, &settings, clock, Some(&delivery), &|now_known, _| {
+    let written = write(&mut connection, token, &settings, clock, Some(&delivery), &|now_known, _| {
         if secrets(now_known) == secrets(&known) && callback::wanted(now_known) {
             return first.clone();
         }
         callback::post(now_known, signature.as_deref(), Body::Whole(&delivery.body))
-    })
+    });
+    // No transaction is open and the process ends now: closing would only take the parsed schema to pieces.
+    std::mem::forget(connection);
+    written
 }
 
 /// The body, or why there is none to judge.
