@@ -13,5 +13,5 @@ mod schema;
 mod sql;
 mod support;
 mod support_works;
-mod websub;
 mod webservers;
+mod websub;
