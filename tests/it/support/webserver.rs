@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -217,6 +218,8 @@ impl Site {
         // What a distribution's unit gives it, and nothing of the test's.
         command.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").args(args).stdin(Stdio::null());
         command.stdout(log.try_clone().expect("a log")).stderr(log);
+        // Its children too are to be ended: those of fcgiwrap outlive it.
+        command.process_group(0);
         command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"))
     }
 }
@@ -270,14 +273,19 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         for child in self.children.iter_mut().rev() {
-            let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+            // Not waited for yet, so the number is still this group's.
+            let group = format!("-{}", child.id());
+            let signal = |name: &str| Command::new("kill").args([name, "--", &group]).stderr(Stdio::null()).status();
+            let _ = signal("-TERM");
+            // The parent may be gone before its children: what is left of the group is asked for by signal 0.
             for _ in 0..100 {
-                if child.try_wait().is_ok_and(|status| status.is_some()) {
+                let _ = child.try_wait();
+                if !signal("-0").is_ok_and(|status| status.success()) {
                     break;
                 }
                 thread::sleep(Duration::from_millis(20));
             }
-            let _ = child.kill();
+            let _ = signal("-KILL");
             let _ = child.wait();
         }
     }
