@@ -40,7 +40,7 @@ CREATE TABLE feeds (
                                    'invalid')), -- `url` cannot be used; failure_message says why
   merged_into     INTEGER,               -- the row that goes on for this one
   keep_url        INTEGER NOT NULL DEFAULT 0 CHECK (keep_url IN (0, 1)),  -- 1: never rewrite `url`
-  interval_seconds INTEGER CHECK (interval_seconds BETWEEN 60 AND 31536000),  -- how often to fetch; NULL: adaptive
+  interval_seconds INTEGER CHECK (interval_seconds BETWEEN 60 AND 31536000),  -- how often to fetch; NULL: min_interval_s
   hub_url         TEXT,                  -- a hub to subscribe to although the feed names none, or another
   etag            TEXT,                  -- validators of the last good answer ...
   last_modified   TEXT,
@@ -276,7 +276,7 @@ INSERT INTO settings(key, value, description) VALUES
   ('host_concurrency', '2', 'Fetches at the same time from one host, 1 to 64.'),
   ('host_delay_ms', '500', 'Milliseconds between two starts at one host, 0 to 60000.'),
   ('min_interval_s', '3600', 'No feed is fetched more often, seconds, 60 to 604800; a feed''s own interval_seconds beats it.'),
-  ('max_interval_s', '86400', 'No working feed is fetched less often, seconds, 60 to 31536000.'),
+  ('max_interval_s', '86400', 'No working feed is to be fetched less often, seconds, 60 to 31536000. Without adaptive intervals it counts only where it is below min_interval_s.'),
   ('connect_timeout_s', '10', 'For name lookup and connection, seconds, 1 to 120.'),
   ('fetch_timeout_s', '60', 'For a whole fetch with its redirects, seconds, 1 to 600.'),
   ('max_redirects', '10', 'Redirects followed in one fetch, 0 to 50.'),
@@ -288,8 +288,8 @@ INSERT INTO settings(key, value, description) VALUES
   ('lease_s', '864000', 'Lease asked of hubs, seconds, 60 to 31536000.'),
   ('secret_over_http', '0', '1: send the secret to hubs without https too. 0 or 1.'),
   ('allow_addresses', '', 'host:port, addresses or networks (10.0.0.0/8), separated by blanks or commas, that redirects, discovered links and hubs may reach although private.'),
-  ('sanitize_html', '1', '1: content and summary are made safe to show in a web page. 0 or 1.'),
-  ('keep_entries', '0', 'Entries kept for each feed, 0 = all, at most 1000000.'),
+  ('sanitize_html', '1', 'Not obeyed yet: entries are stored as they came, make them safe before you show them. 0 or 1.'),
+  ('keep_entries', '0', 'Not obeyed yet: all entries are kept. At most 1000000.'),
   ('fetch_log_days', '14', 'Days that rows of the table fetches are kept, 1 to 3650.');
 
 -- One line a setting, so that the message can name it.
