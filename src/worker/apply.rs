@@ -316,22 +316,7 @@ impl Context<'_> {
         if written.new > 0 {
             ::log::info!("feed {}: {} new entries", placed.feed_id, written.new);
         }
-        let (statuses, last_url) = way(reading);
-        fetch_log::fetched(
-            self.db,
-            &Fetched {
-                feed_id: feed.id,
-                at: self.now,
-                status: reading.last_status(),
-                statuses: &statuses,
-                final_url: last_url.filter(|url| *url != feed.url),
-                bytes: outcome.wire_bytes,
-                duration_ms: outcome.duration.as_millis() as u64,
-                outcome: named,
-                new_entries: written.new,
-                message: placed.message.as_deref(),
-            },
-        )
+        self.log(feed, outcome, reading, named, written.new, placed.message.as_deref())
     }
 
     /// What a good poll says of push: the hubs that the feed names, and whether one of them kept silent about something new.
@@ -407,22 +392,33 @@ impl Context<'_> {
             (false, 0) => ::log::info!("feed {}: {}: {}", feed.id, failure.kind, failure.message),
             (false, _) => ::log::debug!("feed {}: {}: {}", feed.id, failure.kind, failure.message),
         }
-        let (statuses, last_url) = way(reading);
-        fetch_log::fetched(
-            self.db,
-            &Fetched {
-                feed_id: feed.id,
-                at: self.now,
-                status: reading.last_status(),
-                statuses: &statuses,
-                final_url: last_url.filter(|url| *url != feed.url),
-                bytes: outcome.wire_bytes,
-                duration_ms: outcome.duration.as_millis() as u64,
-                outcome: "failed",
-                new_entries: 0,
-                message: Some(&failure.message),
-            },
-        )
+        self.log(feed, outcome, reading, "failed", 0, Some(&failure.message))
+    }
+
+    /// The row of this fetch in the log.
+    fn log(
+        &self,
+        feed: &StoredFeed,
+        outcome: &FetchOutcome,
+        reading: &Reading,
+        named: &'static str,
+        new_entries: usize,
+        message: Option<&str>,
+    ) -> Result<()> {
+        let last_url = reading.hops.last().map(|hop| hop.url.as_str());
+        let fetched = Fetched {
+            feed_id: feed.id,
+            at: self.now,
+            status: reading.last_status(),
+            statuses: &moved::statuses(&reading.hops),
+            final_url: last_url.filter(|url| *url != feed.url),
+            bytes: outcome.wire_bytes,
+            duration_ms: outcome.duration.as_millis() as u64,
+            outcome: named,
+            new_entries,
+            message,
+        };
+        fetch_log::fetched(self.db, &fetched)
     }
 }
 
@@ -444,9 +440,4 @@ fn pretty(given: &str, reading: &Reading) -> Option<String> {
         .ok()
         .filter(|canonical| moved_to.is_some() || canonical.url == reading.start)?
         .pretty
-}
-
-/// The statuses of a reading, and the URL of its last response.
-fn way(reading: &Reading) -> (String, Option<&str>) {
-    (moved::statuses(&reading.hops), reading.hops.last().map(|hop| hop.url.as_str()))
 }
