@@ -31,7 +31,12 @@ pub fn run(database: &Path, once: bool, threads: Option<usize>) -> Result<u8> {
     };
     let mut worker = Worker::new(options)?;
     if once {
-        let bar = std::io::stderr().is_terminal().then(progress_bar);
+        // A bar and a line for each feed would write over each other; whoever asks for more than the usual gets the lines.
+        let shown = std::io::stderr().is_terminal() && log::max_level() <= log::LevelFilter::Info;
+        let bar = shown.then(progress_bar);
+        if shown {
+            log::set_max_level(log::max_level().min(log::LevelFilter::Warn));
+        }
         worker.run_once(&stop, &mut |progress: Progress| {
             if let Some(bar) = &bar {
                 bar.set_length(progress.total as u64);
