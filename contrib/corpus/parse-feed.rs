@@ -17,7 +17,10 @@ fn main() -> io::Result<()> {
         let line = line?;
         let mut fields = line.splitn(3, '\t');
         let (Some(base), Some(content_type), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a line is: base URL, tab, content type, tab, path"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                "a line is: base URL, tab, content type, tab, path",
+            ));
         };
         let base = Url::parse(base).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         let bytes = std::fs::read(path)?;

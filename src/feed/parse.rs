@@ -1,7 +1,8 @@
 //! Text → [`Feed`]. feed-rs does the reading behind three guards, each against something it really does (3.0.0): a scan
 //! for depth and counts (nested `media:group` overflow the stack, millions of items eat the memory), a parser of its
 //! own for each document (a second use after a failure panics), and `catch_unwind` (e-mail slicing, long durations).
-//! What fails, or gives nothing although there are items, gets a second try through [`super::repair`].
+//! What fails, gives less entries than there are items, or is known to lose something gets a second try through
+//! [`super::repair`].
 
 use super::scan::{Root, Scan, scan};
 use super::sniff::{Kind, sniff, trim_start};
@@ -72,9 +73,9 @@ pub fn parse(text: &str, base: &Url, limits: &ParseLimits) -> Result<Feed, Parse
 }
 
 fn xml(body: &str, base: &Url, limits: &ParseLimits) -> Result<Feed, ParseError> {
-    let plain = scan(body, base, limits).and_then(|scan| attempt(body, &scan, base).map(|feed| (feed, scan.items)));
+    let plain = scan(body, base, limits).and_then(|scan| attempt(body, &scan, base).map(|feed| (feed, scan)));
     let first = match plain {
-        Ok((feed, items)) if !feed.entries.is_empty() || items == 0 => return Ok(feed),
+        Ok((feed, scan)) if feed.entries.len() >= scan.items && !scan.lossy => return Ok(feed),
         // Bounds are final: a repair would not make it smaller.
         Err(error @ (ParseError::TooLarge(_) | ParseError::TooManyItems(_) | ParseError::TooDeep(_))) => {
             return Err(error);
@@ -90,7 +91,12 @@ fn xml(body: &str, base: &Url, limits: &ParseLimits) -> Result<Feed, ParseError>
         }
         Ok(feed)
     });
-    mended.or(first)
+    match (mended, first) {
+        // Mending must not cost an entry that was there without it.
+        (Ok(mended), Ok(first)) if mended.entries.len() < first.entries.len() => Ok(first),
+        (Ok(mended), _) => Ok(mended),
+        (Err(_), first) => first,
+    }
 }
 
 /// One run of feed-rs over a scanned text.

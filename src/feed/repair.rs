@@ -7,21 +7,31 @@
 use super::cut::complete_items;
 use super::scan::is_atom;
 use super::tags::{Tag, Tags, attributes, name, split};
-use super::{Feed, parse::ParseError, sniff, text};
+use super::{Feed, items, markup, parse::ParseError, sniff, text};
 use std::borrow::Cow;
 use url::Url;
 
 type Step = fn(&str) -> Option<String>;
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 21] = [
     junk_before_root,
     control_characters,
+    markup::own_entities,
     references,
+    markup::rss_prefix,
     rss_root,
+    rdf_root,
     rss_namespace,
     atom_namespace,
+    markup::missing_declarations,
+    markup::base64_text,
     atom_03,
     atom_types,
+    items::stray_items,
+    markup::inline_markup,
+    items::item_links,
+    items::item_titles,
+    items::item_dates,
     fatal_extras,
     mail_addresses,
     durations,
@@ -52,7 +62,7 @@ pub(super) fn mend(body: &str, attempt: impl Fn(&str) -> Result<Feed, ParseError
 }
 
 /// Rewrites the text tag by tag: `change` gives what stands for a tag (its text with brackets), `None` leaves it.
-fn edit<'a>(text: &'a str, mut change: impl FnMut(Tag<'a>) -> Option<String>) -> Option<String> {
+pub(super) fn edit<'a>(text: &'a str, mut change: impl FnMut(Tag<'a>) -> Option<String>) -> Option<String> {
     let (mut out, mut at) = (String::new(), 0);
     for (range, tag) in Tags::new(text) {
         if let Some(new) = change(tag) {
@@ -69,7 +79,7 @@ fn edit<'a>(text: &'a str, mut change: impl FnMut(Tag<'a>) -> Option<String>) ->
 }
 
 /// A start tag with new attributes: `change` maps (name, raw value) to the value, `None` drops the attribute.
-fn start(new_name: &str, inner: &str, empty: bool, change: impl Fn(&str, &str) -> Option<String>) -> String {
+pub(super) fn start(new_name: &str, inner: &str, empty: bool, change: impl Fn(&str, &str) -> Option<String>) -> String {
     let mut tag = format!("<{new_name}");
     for (key, value) in attributes(inner).filter(|(key, _)| !key.is_empty()) {
         if let Some(value) = change(key, value) {
@@ -85,14 +95,14 @@ fn start(new_name: &str, inner: &str, empty: bool, change: impl Fn(&str, &str) -
 }
 
 /// (name as written, inner, empty) of the root.
-fn root(text: &str) -> Option<(&str, &str)> {
+pub(super) fn root(text: &str) -> Option<(&str, &str)> {
     Tags::new(text).find_map(|(_, tag)| match tag {
         Tag::Start { inner, .. } => Some((name(inner), inner)),
         _ => None,
     })
 }
 
-fn root_is(text: &str, want: &str) -> bool {
+pub(super) fn root_is(text: &str, want: &str) -> bool {
     root(text).is_some_and(|(name, _)| split(name).1.eq_ignore_ascii_case(want))
 }
 
@@ -173,7 +183,9 @@ fn rss_root(text: &str) -> Option<String> {
     let (root_name, inner) = root(text)?;
     if root_name.eq_ignore_ascii_case("channel") {
         let body = Tags::new(text).find(|(_, tag)| matches!(tag, Tag::Start { .. }))?.0.start;
-        return Some(format!("<rss version=\"2.0\">{}</rss>", &text[body..]));
+        // Without a version, so that the names below are looked at, too: `Channel` is RSS 1.1.
+        let wrapped = format!("<rss>{}</rss>", &text[body..]);
+        return rss_root(&wrapped);
     }
     if !split(root_name).1.eq_ignore_ascii_case("rss") {
         return None;
@@ -197,6 +209,23 @@ fn rss_root(text: &str) -> Option<String> {
         }
         Tag::End { inner } if split(inner).1.eq_ignore_ascii_case("rss") => Some("</rss>".into()),
         Tag::End { inner } => respell(inner).filter(|new| *new != inner).map(|new| format!("</{new}>")),
+        _ => None,
+    })
+}
+
+/// `<rdf>` in any case: feed-rs knows `RDF`.
+fn rdf_root(text: &str) -> Option<String> {
+    let (full, _) = root(text)?;
+    let (prefix, local) = split(full);
+    if !local.eq_ignore_ascii_case("rdf") || local == "RDF" {
+        return None;
+    }
+    let new = if prefix.is_empty() { "RDF".to_owned() } else { format!("{prefix}:RDF") };
+    edit(text, |tag| match tag {
+        Tag::Start { inner, empty } if name(inner) == full => {
+            Some(start(&new, inner, empty, |_, value| Some(value.to_owned())))
+        }
+        Tag::End { inner } if inner == full => Some(format!("</{new}>")),
         _ => None,
     })
 }
@@ -251,6 +280,8 @@ fn atom_03(text: &str) -> Option<String> {
             "created" if !issued => "published",
             "tagline" => "subtitle",
             "copyright" => "rights",
+            // RSS's word in Atom's place.
+            "item" => "entry",
             _ => return None,
         };
         Some(if prefix.is_empty() { new.to_owned() } else { format!("{prefix}:{new}") })
@@ -397,9 +428,9 @@ mod tests {
             format!("<b>Notice</b>: x\n<?xml version='1.0'?><rss version='2.0'><channel>{item}</channel></rss>"),
             format!("<channel>{item}</channel>"),
             format!("<rss version='2.0'><channel>{item}<item><title>b"),
-            format!("<rss version='2.0'><channel>{item}<item><title>b<br></title></item></channel></rss>"),
             format!("<rss version='2.0'><channel>{item}<item><title>b</p></title></item></channel></rss>"),
             format!("<rss version='2.0'><channel><title>x<br></title>{item}</channel></rss>"),
+            "<rss version='2.0'><channel><item><title>a<br></title></item></channel></rss>".into(),
             "<rss><channel><item><title>a\u{1}&#0;&#xD800;</title><link>/?a&b</link></item></channel></rss>".into(),
         ] {
             assert_eq!(titles(&text), ["a"], "{text}");

@@ -5,6 +5,7 @@
 //! read in two ways (DOCTYPE, processing instructions, unknown `<!`) is listed in [`Scan::cuts`] and never reaches
 //! feed-rs.
 
+use super::losses::Losses;
 use super::parse::{ParseError, ParseLimits};
 use super::tags::{Tag, Tags, attribute, attributes, name, split};
 use super::{Links, Rhythm, dates, links, text};
@@ -45,6 +46,8 @@ pub(super) struct Scan {
     pub abouts: Vec<Option<String>>,
     /// The document ends inside an element.
     pub truncated: bool,
+    /// feed-rs would leave something out without a word ([`super::losses`]).
+    pub lossy: bool,
 }
 
 impl Scan {
@@ -70,6 +73,7 @@ impl Scan {
 /// `TooDeep`, `TooManyItems`, `TooLarge` when it goes beyond a bound.
 pub(super) fn scan(text: &str, base: &Url, limits: &ParseLimits) -> Result<Scan, ParseError> {
     let mut walk = Walk::new(text, base);
+    let mut losses = Losses::new(text);
     let mut tags = Tags::new(text);
     let (mut depth, mut seen) = (0usize, 0usize);
     for (range, tag) in tags.by_ref() {
@@ -86,6 +90,7 @@ pub(super) fn scan(text: &str, base: &Url, limits: &ParseLimits) -> Result<Scan,
                     return Err(ParseError::TooDeep(limits.max_depth));
                 }
                 walk.start(depth, inner, range.end);
+                losses.start(walk.scan.root, depth, name(inner), inner, empty, range.end);
                 if walk.scan.items > limits.max_items {
                     return Err(ParseError::TooManyItems(limits.max_items));
                 }
@@ -96,12 +101,19 @@ pub(super) fn scan(text: &str, base: &Url, limits: &ParseLimits) -> Result<Scan,
             Tag::End { inner } => {
                 depth = depth.saturating_sub(1);
                 walk.end(depth, inner);
+                losses.end(depth);
             }
-            Tag::Odd => walk.scan.cuts.push(range),
+            Tag::Odd => {
+                // Entities of its own: feed-rs would leave their references as they stand.
+                losses.found |= memmem::find(&text.as_bytes()[range.clone()], b"<!ENTITY").is_some();
+                walk.scan.cuts.push(range);
+            }
             Tag::CData | Tag::Comment => {}
         }
     }
+    losses.finish();
     let mut scan = walk.finish();
+    scan.lossy = losses.found;
     if let Some(start) = tags.unfinished {
         scan.cuts.push(start..text.len());
     }

@@ -102,30 +102,50 @@ pub(super) fn short(text: &str) -> Option<String> {
     Some(out).filter(|s| !s.is_empty())
 }
 
-/// A title as plain text: tags dropped when it is HTML, references decoded once (miniflux#1078: many feeds escape
-/// twice).
+/// A title as plain text: tags dropped, references decoded once (miniflux#1078: many feeds escape twice). Where nothing
+/// says that it is `html` (RSS), only tags that are surely meant so go: `Vec<T>` stays.
 pub(super) fn title(text: &str, html: bool) -> Option<String> {
-    let stripped = if html { without_tags(text) } else { Cow::Borrowed(text) };
-    short(&decode(&stripped))
+    short(&decode(&without_tags(text, html)))
 }
 
-fn without_tags(text: &str) -> Cow<'_, str> {
+/// Elements that stand in titles, with their end tag ...
+const INLINE: [&str; 21] = [
+    "a", "abbr", "b", "big", "cite", "code", "div", "em", "font", "i", "mark", "p", "q", "s", "small", "span",
+    "strong", "sub", "sup", "tt", "u",
+];
+/// ... without one ...
+const ALONE: [&str; 4] = ["br", "hr", "img", "wbr"];
+/// ... and those whose content is no text.
+const HIDDEN: [&str; 2] = ["script", "style"];
+
+/// Without tags: all of them, or those of [`INLINE`] (if the text has an end tag of that name), [`ALONE`] and
+/// [`HIDDEN`].
+fn without_tags(text: &str, all: bool) -> Cow<'_, str> {
     if !text.contains('<') {
         return Cow::Borrowed(text);
     }
+    let closed = INLINE.map(|name| !all && text.contains(&format!("</{name}>")));
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find('<') {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
-        let tag = rest[1..].starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '!');
-        match rest.find('>').filter(|_| tag) {
-            Some(end) => rest = &rest[end + 1..],
-            None => {
-                out.push('<');
-                rest = &rest[1..];
+        let name = rest[1..].strip_prefix('/').unwrap_or(&rest[1..]);
+        let name = &name[..name.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(name.len())];
+        let tag = match all {
+            true => rest[1..].starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '!'),
+            false => {
+                INLINE.iter().zip(closed).any(|(known, closed)| closed && name == *known)
+                    || [&ALONE[..], &HIDDEN].iter().any(|list| list.contains(&name))
             }
-        }
+        };
+        let Some(end) = rest.find('>').filter(|_| tag) else {
+            out.push('<');
+            rest = &rest[1..];
+            continue;
+        };
+        let hidden = HIDDEN.contains(&name).then(|| rest[end..].find(&format!("</{name}"))).flatten();
+        rest = &rest[hidden.map_or(end + 1, |close| end + close)..];
     }
     out.push_str(rest);
     Cow::Owned(out)
@@ -168,9 +188,11 @@ mod tests {
     fn titles_are_one_plain_line() {
         assert_eq!(title(" a\n  <b>b</b> &lt;c&gt; ", true).as_deref(), Some("a b <c>"));
         assert_eq!(title("Vec<T> &amp; friends", false).as_deref(), Some("Vec<T> & friends"));
+        assert_eq!(title("a <b>c</b><br/> <i> d", false).as_deref(), Some("a c <i> d"));
         assert_eq!(title("x\u{0}\u{8}y \u{1} z", false).as_deref(), Some("xy z"));
         assert_eq!(title(" \u{1} ", false), None);
         assert_eq!(title("1 < 2", true).as_deref(), Some("1 < 2"));
+        assert_eq!(title("a<script>alert('<b>')</script> b", true).as_deref(), Some("a b"));
     }
 
     #[test]
