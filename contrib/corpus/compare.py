@@ -11,7 +11,7 @@ listed, too. The exit code is 1 when a figure of the whole misses its target.
 What counts as agreement: titles as plain text (tags dropped, references decoded until none is left, blanks folded),
 because feedparser gives HTML and feedmill text; links as the same URL after the normalisation every URL library does;
 dates as the same second, the publication date in both or, where one has none, its update. Only what feedparser gives
-is compared. Entries are paired by place when there are equally many, else by id, link and title.
+is compared, and no link that it made up from an id that is none. Entries are paired by place when there are equally many, else by id, link and title.
 """
 
 import calendar
@@ -80,11 +80,21 @@ def date(entry):
     return None
 
 
+def article(entry):
+    """feedparser makes a link of any id where there is no other (`urn:…`, or a bare word resolved against the feed's
+    address). Such a one is only compared when the id is an address of its own."""
+    url = entry.get("link")
+    if not url or any(l.get("rel") == "alternate" for l in entry.get("links", [])):
+        return url
+    own = url.startswith(("http://", "https://")) and not url.startswith(BASE.rsplit("/", 1)[0])
+    return url if own else None
+
+
 def oracle(data, headers):
     headers = {"content-type": "application/xml", "content-location": BASE, **headers}
     parsed = feedparser.parse(data, response_headers=headers)
     return [
-        {"guid": e.get("id"), "url": e.get("link"), "title": e.get("title"), "date": date(e)} for e in parsed.entries
+        {"guid": e.get("id"), "url": article(e), "title": e.get("title"), "date": date(e)} for e in parsed.entries
     ]
 
 

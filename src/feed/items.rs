@@ -165,7 +165,7 @@ pub(super) fn stray_items(text: &str) -> Option<String> {
             _ => {}
         }
     }
-    let of_second = items(text).into_iter().filter(|i| second.iter().any(|s| s.contains(&i.range.start)));
+    let of_second = items(text).into_iter().filter(|i| within(&second, i.range.start));
     let mut moved: Vec<Range<usize>> = strays.into_iter().chain(of_second).map(|i| i.range).collect();
     moved.sort_by_key(|range| range.start);
     moved.dedup();
@@ -174,13 +174,19 @@ pub(super) fn stray_items(text: &str) -> Option<String> {
     }
     let end = end?;
     let all: String = moved.iter().map(|range| &text[range.clone()]).collect();
-    let gone = moved.into_iter().filter(|m| !second.iter().any(|s| s.contains(&m.start)));
+    let gone = moved.into_iter().filter(|m| !within(&second, m.start));
     let edits = gone.chain(second.iter().cloned()).map(|range| (range, String::new())).collect();
     // Cutting out first keeps the places before them valid when they stand after `end`.
     splice(text, [vec![(end..end, all)], edits].concat())
 }
 
-/// Items without a link: `href` of a `link`, FeedBurner's original, a guid that says it is one, `rdf:about`. feed-rs
+/// Whether one of the ranges, which are in order, contains it.
+fn within(ranges: &[Range<usize>], at: usize) -> bool {
+    let before = ranges.partition_point(|range| range.start <= at);
+    ranges[..before].last().is_some_and(|range| range.contains(&at))
+}
+
+/// Items without a link: `href` of a `link`, FeedBurner's original, a guid that says it is one, `rdf:about`, CDF's `href`. feed-rs
 /// drops items of RDF that have none, so these get one that says nothing.
 pub(super) fn item_links(text: &str) -> Option<String> {
     let rdf = super::repair::root_is(text, "rdf");
@@ -189,8 +195,8 @@ pub(super) fn item_links(text: &str) -> Option<String> {
     }
     let edits = items(text).into_iter().filter_map(|item| {
         let prefix = item.prefix.trim_end_matches(':');
-        let plain = |c: &&Child| (c.is(prefix, "link") || c.is("", "link")) && !c.text().is_empty();
-        if item.children.iter().any(|c| plain(&c)) {
+        let plain = |c: &Child| (c.is(prefix, "link") || c.is("", "link")) && !c.text().is_empty();
+        if item.children.iter().any(plain) {
             return None;
         }
         let href = |c: &Child| {
@@ -206,13 +212,16 @@ pub(super) fn item_links(text: &str) -> Option<String> {
             let says = attribute(c.inner, "isPermaLink").is_some_and(|v| v.eq_ignore_ascii_case("true"));
             (says && split(c.full).1 == "guid").then(|| text_of(c)).flatten()
         };
-        let about = || attributes(item.inner).find(|(key, _)| split(key).1 == "about").map(|(_, v)| v.to_owned());
+        let own = |wanted: &str| {
+            let found = attributes(item.inner).find(|(key, _)| split(key).1.eq_ignore_ascii_case(wanted));
+            found.map(|(_, value)| value.to_owned())
+        };
         let found = item.children.iter().find_map(href);
         let found = found.or_else(|| item.children.iter().find_map(original));
         let found = found.or_else(|| item.children.iter().find_map(permalink));
         let link = match rdf {
-            true => found.or_else(about).unwrap_or_else(|| "urn:none".into()),
-            false => found?,
+            true => found.or_else(|| own("about")).unwrap_or_else(|| "urn:none".into()),
+            false => found.or_else(|| own("href"))?,
         };
         add(&item, "link", &link)
     });
@@ -258,10 +267,17 @@ pub(super) fn item_dates(text: &str) -> Option<String> {
             let found = item.children.iter().find(|c| c.is(prefix, local))?;
             dates::parse(found.text()).map(|_| found.content)
         };
-        if let Some(date) = OTHER_DATES.iter().find_map(other) {
+        let lastmod = || {
+            let (_, value) = attributes(item.inner).find(|(key, _)| key.eq_ignore_ascii_case("lastmod"))?;
+            dates::parse(value).map(|_| value)
+        };
+        if let Some(date) = OTHER_DATES.iter().find_map(other).or_else(lastmod) {
             edits.extend(given.iter().map(|c| (c.range.clone(), String::new())));
             let element = format!("<dc:date xmlns:dc=\"http://purl.org/dc/elements/1.1/\">{date}</dc:date>");
-            edits.push((item.start..item.start, element));
+            match item.empty {
+                true => edits.push((item.range.clone(), format!("<{0}>{element}</{1}>", item.inner, name(item.inner)))),
+                false => edits.push((item.start..item.start, element)),
+            }
         }
     }
     splice(text, edits)

@@ -94,7 +94,8 @@ pub(super) fn own_entities(doc: &str) -> Option<String> {
         let Some((value, _)) = rest[1..].split_once(quote) else { continue };
         let literal = text::decode(value);
         if value.len() <= MAX_ENTITY && !literal.contains(['<', '&', '%']) {
-            entities.entry(entity).or_insert_with(|| literal.into_owned());
+            // Escaped, because it may land in an attribute.
+            entities.entry(entity).or_insert_with(|| quick_xml::escape::escape(&*literal).into_owned());
         }
     }
     if entities.is_empty() {

@@ -126,7 +126,7 @@ fn without_tags(text: &str, all: bool) -> Cow<'_, str> {
     }
     let closed = INLINE.map(|name| !all && text.contains(&format!("</{name}>")));
     let mut out = String::with_capacity(text.len());
-    let mut rest = text;
+    let (mut rest, mut unclosed) = (text, false);
     while let Some(at) = rest.find('<') {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
@@ -139,13 +139,19 @@ fn without_tags(text: &str, all: bool) -> Cow<'_, str> {
                     || [&ALONE[..], &HIDDEN].iter().any(|list| list.contains(&name))
             }
         };
-        let Some(end) = rest.find('>').filter(|_| tag) else {
+        if !tag {
             out.push('<');
             rest = &rest[1..];
             continue;
+        }
+        // Nothing ends here any more; asking again at every `<` would be quadratic.
+        let Some(end) = rest.find('>') else { break };
+        let close = match HIDDEN.contains(&name) && !unclosed {
+            true => rest[end..].find(&format!("</{name}")),
+            false => None,
         };
-        let hidden = HIDDEN.contains(&name).then(|| rest[end..].find(&format!("</{name}"))).flatten();
-        rest = &rest[hidden.map_or(end + 1, |close| end + close)..];
+        unclosed |= HIDDEN.contains(&name) && close.is_none();
+        rest = &rest[close.map_or(end + 1, |close| end + close)..];
     }
     out.push_str(rest);
     Cow::Owned(out)
