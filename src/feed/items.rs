@@ -228,6 +228,19 @@ pub(super) fn item_links(text: &str) -> Option<String> {
     splice(text, edits.collect())
 }
 
+/// `rdf:about` of RSS 1.1 and of RSS with borrowed attributes is a guid. (In RDF proper it is read by the scan.)
+pub(super) fn item_ids(text: &str) -> Option<String> {
+    if !super::repair::root_is(text, "rss") {
+        return None;
+    }
+    let edits = items(text).into_iter().filter(|item| !item.children.iter().any(|c| c.is("", "guid")));
+    let edits = edits.filter_map(|item| {
+        let (_, about) = attributes(item.inner).find(|(key, value)| *key == "rdf:about" && !value.is_empty())?;
+        add(&item, "guid", about)
+    });
+    splice(text, edits.collect())
+}
+
 /// An element at the front of an item; an empty one has no place for it and is spelt out.
 fn add(item: &Item, local: &str, content: &str) -> Option<(Range<usize>, String)> {
     let element = format!("<{0}{local}>{content}</{0}{local}>", item.prefix);

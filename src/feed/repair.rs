@@ -13,10 +13,11 @@ use url::Url;
 
 type Step = fn(&str) -> Option<String>;
 
-const STEPS: [Step; 21] = [
+const STEPS: [Step; 22] = [
+    // First: what is cut off before the root may be the DOCTYPE.
+    markup::own_entities,
     junk_before_root,
     control_characters,
-    markup::own_entities,
     references,
     markup::rss_prefix,
     rss_root,
@@ -29,6 +30,7 @@ const STEPS: [Step; 21] = [
     atom_types,
     items::stray_items,
     markup::inline_markup,
+    items::item_ids,
     items::item_links,
     items::item_titles,
     items::item_dates,

@@ -100,13 +100,16 @@ fn codings(labels: &str) -> Result<Vec<Coding>, Failure> {
 /// `None`: it is not encoded in this way, whatever the label says.
 fn undo(body: &[u8], coding: Coding, limit: u64) -> Result<Option<Vec<u8>>, Failure> {
     match coding {
-        Coding::Gzip if is_gzip(body) => gunzip(body, limit).map(Some),
+        // Whatever the label: these three bytes begin nothing else.
+        _ if is_gzip(body) => gunzip(body, limit).map(Some),
+        // 0x78 (`x`) is what all zlib writers begin with; no document does.
+        Coding::Gzip if body.first() == Some(&0x78) && is_zlib(body) => {
+            drain(flate2::bufread::ZlibDecoder::new(body), limit, "deflate").map(Some)
+        }
         Coding::Gzip => Ok(None),
-        // "deflate" means zlib; many send the bare stream. A zlib header is a number divisible by 31.
+        // "deflate" means zlib; many send the bare stream.
         Coding::Deflate => match body {
-            [first, second, ..] if first & 15 == 8 && (u32::from(*first) << 8 | u32::from(*second)) % 31 == 0 => {
-                drain(flate2::bufread::ZlibDecoder::new(body), limit, "deflate").map(Some)
-            }
+            _ if is_zlib(body) => drain(flate2::bufread::ZlibDecoder::new(body), limit, "deflate").map(Some),
             _ if is_text(body) => Ok(None),
             _ => drain(flate2::bufread::DeflateDecoder::new(body), limit, "deflate").map(Some),
         },
@@ -116,6 +119,12 @@ fn undo(body: &[u8], coding: Coding, limit: u64) -> Result<Option<Vec<u8>>, Fail
             decoded => decoded.map(Some),
         },
     }
+}
+
+/// A zlib header is a number divisible by 31 that names the method 8.
+fn is_zlib(body: &[u8]) -> bool {
+    matches!(body, [first, second, ..]
+        if first & 15 == 8 && (u32::from(*first) << 8 | u32::from(*second)) % 31 == 0)
 }
 
 fn is_gzip(body: &[u8]) -> bool {
@@ -217,6 +226,16 @@ mod tests {
             ("deflate", zlib.clone()),
             ("deflate", raw.to_vec()),
             ("deflate,gzip", gzip(&zlib)),
+            // Mislabelled.
+            ("deflate", gzip(TEXT)),
+            ("br", gzip(TEXT)),
+            ("gzip", zlib.clone()),
+            ("x-gzip , deflate", zlib.clone()),
+            // With something behind the end.
+            ("deflate", [&zlib[..], b"\0\0"].concat()),
+            ("deflate", [raw, b"\r\n"].concat()),
+            ("br", [&brotli(TEXT)[..], b"\n"].concat()),
+            ("gzip", [gzip(TEXT), vec![0; 512]].concat()),
             ("gzip", [gzip(TEXT), b"\r\n<!-- cached -->".to_vec()].concat()),
             ("gzip", [gzip(half), gzip(rest)].concat()),
         ] {

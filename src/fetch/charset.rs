@@ -183,6 +183,11 @@ mod tests {
             "text/xml; charset=nonsense; charset = windows-1251",
             "text/xml; charset=windows-1251,utf-8",
             "text/xml; charset=\\\"windows-1251\\\"",
+            "text/xml; charset=; charset=windows-1251",
+            "text/xml; charset=windows-1251; charset=windows-1251",
+            "text/xml; charset=\"windows-1251",
+            "text/xml charset=cp1251",
+            "TEXT/XML; CHARSET=\"WINDOWS-1251\";",
         ] {
             assert_eq!(to_utf8(russian, Some(header), false), "<a>Привет</a>", "{header}");
         }
