@@ -121,6 +121,35 @@ fn depth_up_to_the_limit_does_not_overflow() {
     assert_eq!(std::thread::Builder::new().stack_size(2 << 20).spawn(run).unwrap().join().unwrap(), 1);
 }
 
+/// Documents that take every step of the repair, each many times over: twice the text may take twice the time, no more.
+#[test]
+fn repairs_are_linear() {
+    let rss = |inside: String| format!("<rss version='9'><channel><title>t</title>{inside}");
+    let units = [
+        ("channels", "</channel><channel><item><title>a</title></item>"),
+        ("strays", "<x><item><guid isPermaLink='true'>a</guid></item></x>"),
+        ("markup", "<item><title>a <b>b</b> &nbsp; & c</title></item>"),
+        ("dates", "<item><pubDate>soon</pubDate><pubDate>2024-01-10</pubDate></item>"),
+        ("prefixes", "<item><media:title>a</media:title><itunes:x/></item>"),
+        ("mail", "<item><author>é@b.c</author><media:duration>99999999999999999999</media:duration></item>"),
+        ("cdata", "<item><description><b/><![CDATA[a]]></description></item>"),
+    ];
+    for (name, unit) in units {
+        let run = |times: usize| {
+            let text = rss(unit.repeat(times));
+            let start = Instant::now();
+            let _ = parse(&text, &base(), &ParseLimits::default());
+            start.elapsed()
+        };
+        let (once, fourfold) = (run(1_000), run(4_000));
+        assert!(fourfold < once * 12 + Duration::from_secs(1), "{name}: {once:?}, then {fourfold:?}");
+    }
+    let start = Instant::now();
+    assert!(super::text::title(&"<script><a".repeat(200_000), true).is_some());
+    assert!(super::text::title(&"<script>&amp<b".repeat(200_000), false).is_some());
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+}
+
 struct XorShift(u64);
 
 impl XorShift {
