@@ -180,6 +180,21 @@ pub(super) fn stray_items(text: &str) -> Option<String> {
     splice(text, [vec![(end..end, all)], edits].concat())
 }
 
+/// RDF only: its items stand beside the channel; those inside it, as in RSS, move to the end of the root.
+pub(super) fn rdf_items_in_channel(text: &str) -> Option<String> {
+    if !super::repair::root_is(text, "rdf") {
+        return None;
+    }
+    let moved: Vec<Range<usize>> = items(text).into_iter().filter(|i| i.depth > 1).map(|i| i.range).collect();
+    let all: String = moved.iter().map(|range| &text[range.clone()]).collect();
+    let end = Tags::new(text).filter(|(_, tag)| matches!(tag, Tag::End { .. })).last()?.0.start;
+    if moved.is_empty() || end < moved.last()?.end {
+        return None;
+    }
+    let gone = moved.into_iter().map(|range| (range, String::new()));
+    splice(text, gone.chain([(end..end, all)]).collect())
+}
+
 /// Whether one of the ranges, which are in order, contains it.
 fn within(ranges: &[Range<usize>], at: usize) -> bool {
     let before = ranges.partition_point(|range| range.start <= at);
@@ -311,6 +326,8 @@ mod tests {
             assert_eq!(stray_items(text).as_deref(), Some(want), "{text}");
         }
         assert_eq!(stray_items(want), None);
+        let rdf = "<RDF><channel><item>x</item></channel></RDF>";
+        assert_eq!(rdf_items_in_channel(rdf).as_deref(), Some("<RDF><channel></channel><item>x</item></RDF>"));
         assert_eq!(stray_items("<rss><item/></rss>").as_deref(), Some("<rss><channel><item/></channel></rss>"));
     }
 

@@ -13,7 +13,7 @@ use url::Url;
 
 type Step = fn(&str) -> Option<String>;
 
-const STEPS: [Step; 22] = [
+const STEPS: [Step; 23] = [
     // First: what is cut off before the root may be the DOCTYPE.
     markup::own_entities,
     junk_before_root,
@@ -29,6 +29,7 @@ const STEPS: [Step; 22] = [
     atom_03,
     atom_types,
     items::stray_items,
+    items::rdf_items_in_channel,
     markup::inline_markup,
     items::item_ids,
     items::item_links,
