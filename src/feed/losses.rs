@@ -3,7 +3,7 @@
 
 use super::dates;
 use super::scan::Root;
-use super::tags::{attributes, split};
+use super::tags::attributes;
 use memchr::memmem;
 
 /// Prefixes that feeds use so regularly that they forget to declare them, and what they mean. feed-rs takes an element
@@ -27,10 +27,11 @@ pub(super) const PREFIXES: [(&str, &str); 14] = [
 
 /// Elements of RSS whose content feed-rs takes as one piece of text, up to the first tag in it.
 pub(super) fn is_text(prefix: &str, local: &str) -> bool {
-    match prefix {
-        "" => matches!(local, "title" | "description" | "author" | "summary"),
-        "content" => local == "encoded",
-        "dc" => matches!(local, "creator" | "description"),
+    match local {
+        "title" | "author" | "summary" => prefix.is_empty(),
+        "description" => matches!(prefix, "" | "dc"),
+        "creator" => prefix == "dc",
+        "encoded" => prefix == "content",
         _ => false,
     }
 }
@@ -90,12 +91,12 @@ impl<'a> Losses<'a> {
         }
     }
 
-    /// A start tag with `depth` elements open above it; `after` is where its content begins.
-    pub fn start(&mut self, root: Root, depth: usize, full: &str, inner: &str, empty: bool, after: usize) {
+    /// A start tag with `depth` elements open above it; `tag` is whether it is empty and where its content begins.
+    pub fn start(&mut self, root: Root, depth: usize, (prefix, local): (&str, &str), inner: &str, tag: (bool, usize)) {
+        let (empty, after) = tag;
         if self.found {
             return;
         }
-        let (prefix, local) = split(full);
         if let Some(i) = (!prefix.is_empty()).then(|| PREFIXES.iter().position(|(p, _)| *p == prefix)).flatten() {
             self.prefixes |= 1 << i;
         }
@@ -124,26 +125,36 @@ impl<'a> Losses<'a> {
 
     /// A child of an item.
     fn child(&mut self, prefix: &str, local: &str, inner: &str, after: usize) {
-        match (prefix, local) {
-            ("", "title") => self.title = true,
-            ("dc" | "media" | "itunes", "title") => self.other_title = true,
+        // By the local name first: most are none of these.
+        match local {
+            "title" => match prefix {
+                "" => self.title = true,
+                "dc" | "media" | "itunes" => self.other_title = true,
+                _ => {}
+            },
             // As an attribute, which feed-rs does not look at.
-            ("", "link") if attributes(inner).any(|(key, _)| key == "href") => self.other_link = true,
-            ("", "link") => self.link = true,
-            ("atom" | "feedburner", "link" | "origLink") => self.other_link = true,
-            ("", "guid") => self.other_link |= inner.contains("\"true\"") || inner.contains("'true'"),
-            ("", "pubDate") | ("dc", "date") => {
-                let text = &self.text[after..];
-                let text = &text[..memchr::memchr(b'<', text.as_bytes()).unwrap_or(0)];
-                // The last one wins there, readable or not.
-                match self.date {
-                    Some(first) => {
-                        self.found |= first.trim() != text.trim() && dates::parse(first) != dates::parse(text)
-                    }
-                    None => self.date = Some(text),
-                }
+            "link" if prefix.is_empty() => match attributes(inner).any(|(key, _)| key == "href") {
+                true => self.other_link = true,
+                false => self.link = true,
+            },
+            "link" if prefix == "atom" => self.other_link = true,
+            "origLink" => self.other_link = true,
+            "guid" => self.other_link |= attributes(inner).any(|(_, value)| value.eq_ignore_ascii_case("true")),
+            "pubDate" | "date" if local == "pubDate" || prefix == "dc" => self.read_date(after),
+            "date" | "issued" | "published" | "created" | "modified" => {
+                self.other_date |= OTHER_DATES.contains(&(prefix, local));
             }
-            _ => self.other_date |= local.len() > 3 && OTHER_DATES.contains(&(prefix, local)),
+            _ => {}
+        }
+    }
+
+    /// A second date beside the first: the last one wins in feed-rs, readable or not.
+    fn read_date(&mut self, after: usize) {
+        let text = &self.text[after..];
+        let text = &text[..memchr::memchr(b'<', text.as_bytes()).unwrap_or(0)];
+        match self.date {
+            Some(first) => self.found |= first.trim() != text.trim() && dates::parse(first) != dates::parse(text),
+            None => self.date = Some(text),
         }
     }
 

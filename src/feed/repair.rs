@@ -1,4 +1,5 @@
-//! The second try, for documents that feed-rs refuses or reads as empty: each step mends one habit of real feeds.
+//! The second try, for documents that feed-rs refuses, reads in part, or reads with losses: each step mends one habit of
+//! real feeds. Steps that look at whole items are in [`super::items`], those for markup in text in [`super::markup`].
 //!
 //! A step is `fn(&str) -> Option<String>`: the mended text, or `None` when it had nothing to do. Steps run in the order
 //! of [`STEPS`], each on the result of the one before; to add one, write the function and give it its place there. Only

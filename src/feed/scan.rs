@@ -89,8 +89,9 @@ pub(super) fn scan(text: &str, base: &Url, limits: &ParseLimits) -> Result<Scan,
                 if depth >= limits.max_depth {
                     return Err(ParseError::TooDeep(limits.max_depth));
                 }
-                walk.start(depth, inner, range.end);
-                losses.start(walk.scan.root, depth, name(inner), inner, empty, range.end);
+                let split = split(name(inner));
+                walk.start(depth, split, inner, range.end);
+                losses.start(walk.scan.root, depth, split, inner, (empty, range.end));
                 if walk.scan.items > limits.max_items {
                     return Err(ParseError::TooManyItems(limits.max_items));
                 }
@@ -151,8 +152,7 @@ impl<'a> Walk<'a> {
     }
 
     /// A start tag with `depth` open elements above it; `after` is where its content begins.
-    fn start(&mut self, depth: usize, inner: &str, after: usize) {
-        let (prefix, local) = split(name(inner));
+    fn start(&mut self, depth: usize, (prefix, local): (&str, &str), inner: &str, after: usize) {
         if local.eq_ignore_ascii_case("item") || local.eq_ignore_ascii_case("entry") {
             self.scan.items += 1;
             if self.scan.root == Root::Rdf {
