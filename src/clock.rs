@@ -1,5 +1,6 @@
 //! The one reader of the time. Everything that needs "now" is handed a [`Clock`] or the number itself, so that tests can set
-//! it. (Deadlines of a single fetch run on `Instant` inside `fetch`: they measure, they do not date.)
+//! it. (Deadlines of a fetch, delays between hosts and the callback's wait for a lock run on `Instant` where they are: they
+//! measure, they do not date.)
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

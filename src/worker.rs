@@ -151,8 +151,7 @@ impl Worker {
                 Error::Failed(format!("cannot start {threads} threads ({error}); try fewer, --threads 8"))
             })?;
         let (send, receive) = sync_channel(threads);
-        let network = network(&settings, options.names.clone(), options.roots_pem.clone())?;
-        let width = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
+        let tools = tools(&settings, options.names.clone(), options.roots_pem.clone())?;
         let now = Instant::now();
         let mut worker = Worker {
             life: LifeSign::new(&options.database)?,
@@ -161,7 +160,7 @@ impl Worker {
             names: options.names,
             roots_pem: options.roots_pem,
             limits: Arc::new(limits(&settings)),
-            tools: Arc::new(Tools { network, gate: ParseGate::new(width) }),
+            tools: Arc::new(tools),
             hosts: Hosts::new(settings.host_concurrency, settings.host_delay),
             settings,
             pool,
@@ -415,11 +414,8 @@ impl Worker {
         self.hosts.concurrency = settings.host_concurrency;
         self.hosts.delay = settings.host_delay;
         if settings.contact != self.settings.contact || settings.allow_addresses != self.settings.allow_addresses {
-            match network(&settings, self.names.clone(), self.roots_pem.clone()) {
-                Ok(network) => {
-                    let width = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
-                    self.tools = Arc::new(Tools { network, gate: ParseGate::new(width) });
-                }
+            match tools(&settings, self.names.clone(), self.roots_pem.clone()) {
+                Ok(tools) => self.tools = Arc::new(tools),
                 Err(error) => ::log::error!("a setting cannot be used, the old one stays: {error}"),
             }
         }
@@ -501,11 +497,14 @@ fn limits(settings: &Settings) -> FetchLimits {
     }
 }
 
-fn network(settings: &Settings, names: Option<TestNames>, roots_pem: Option<Vec<u8>>) -> Result<Network> {
+/// What pool threads share: the way out, and a gate as wide as there are processors, four at most.
+fn tools(settings: &Settings, names: Option<TestNames>, roots_pem: Option<Vec<u8>>) -> Result<Tools> {
     let allow = AllowList::parse(&settings.allow_addresses)
         .map_err(|error| Error::Failed(format!("the setting allow_addresses: {error}")))?;
     let options = NetworkOptions { user_agent: settings.user_agent(), allow, names, extra_roots_pem: roots_pem };
-    Network::new(options).map_err(Error::Failed)
+    let network = Network::new(options).map_err(Error::Failed)?;
+    let width = std::thread::available_parallelism().map_or(2, usize::from).clamp(1, 4);
+    Ok(Tools { network, gate: ParseGate::new(width) })
 }
 
 /// A panic is one line in the log, not a back trace on the terminal.

@@ -68,14 +68,9 @@ pub(super) fn from_row(row: &Row<'_>, at: usize) -> rusqlite::Result<StoredFeed>
 
 /// The feed with this id, if it is still there.
 pub fn by_id(db: &Connection, id: i64) -> Result<Option<StoredFeed>> {
-    let sql = const_format_feed();
-    Ok(db.prepare_cached(sql)?.query_row([id], |row| from_row(row, 0)).optional()?)
-}
-
-fn const_format_feed() -> &'static str {
     use std::sync::LazyLock;
     static SQL: LazyLock<String> = LazyLock::new(|| format!("SELECT {COLUMNS} FROM feeds f WHERE f.id = ?1"));
-    &SQL
+    Ok(db.prepare_cached(&SQL)?.query_row([id], |row| from_row(row, 0)).optional()?)
 }
 
 /// Adds a feed unless its URL stands there already; answers whether it is new.
